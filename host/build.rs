@@ -4,7 +4,9 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     #[cfg(feature = "gpu")]
-    if let Err(error) = kernel_builder::embed(&kernel_builder::KernelBuilder::new("../gpu-kernels").packed("kernels")) {
+    if let Err(error) = kernel_builder::embed(
+        &kernel_builder::KernelBuilder::new("../gpu-kernels").packed("kernels"),
+    ) {
         eprintln!("{error}");
         std::process::exit(1);
     }

@@ -3,8 +3,9 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     #[cfg(feature = "gpu")]
-    if let Err(error) = kernel_builder::embed(&kernel_builder::KernelBuilder::new("kernels").with("../gpu-kernels/src"))
-    {
+    if let Err(error) = kernel_builder::embed(
+        &kernel_builder::KernelBuilder::new("kernels").with("../gpu-kernels/src"),
+    ) {
         eprintln!("{error}");
         std::process::exit(1);
     }

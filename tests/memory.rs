@@ -67,7 +67,8 @@ fn scratch_does_not_grow_with_the_image() {
     let _alone = alone();
     rayon::broadcast(|_| ());
     let random = |cols: usize, rows: usize| -> Filter {
-        let taps: Vec<f32> = (0..cols * rows).map(|i| ((i * 7919 + 13) % 101) as f32 / 5000.0).collect();
+        let taps: Vec<f32> =
+            (0..cols * rows).map(|i| ((i * 7919 + 13) % 101) as f32 / 5000.0).collect();
         Filter::from_taps(cols, rows, &taps).unwrap()
     };
     let filters = [
@@ -93,7 +94,10 @@ fn scratch_does_not_grow_with_the_image() {
             ];
             let (cols, rows) = (filter.cols(), filter.rows());
             let right = found.iter().all(|&found| found <= most);
-            assert!(right, "{cols}x{rows} taps, {width}x{height} pixels: {found:?} bytes, at most {most}");
+            assert!(
+                right,
+                "{cols}x{rows} taps, {width}x{height} pixels: {found:?} bytes, at most {most}"
+            );
         }
     }
     // The count counts: a picture of its own is more than that.
@@ -104,11 +108,18 @@ fn scratch_does_not_grow_with_the_image() {
 }
 
 /// Builds a plan and filters a picture with it.
-fn job<S: Pixel, D: Pixel>(filter: &str, variant: Option<Variant>, border: Border) -> Result<Image<D>> {
+fn job<S: Pixel, D: Pixel>(
+    filter: &str,
+    variant: Option<Variant>,
+    border: Border,
+) -> Result<Image<D>> {
     let (width, height) = (700, 500);
     let src = Image::<S>::from_vec(crowd(width * height)?, width, height, 1)?;
-    let plan =
-        Plan::builder(filter.parse::<apron::Filter>()?).border(border).device(Device::Cpu).variant(variant).build()?;
+    let plan = Plan::builder(filter.parse::<apron::Filter>()?)
+        .border(border)
+        .device(Device::Cpu)
+        .variant(variant)
+        .build()?;
     let mut dst = Image::<D>::zeroed(width, height, 1)?;
     plan.run(&src.view(), &mut dst.view_mut())?;
     Ok(dst)
@@ -167,7 +178,10 @@ fn denied<P: Pixel>(job: impl Fn() -> Result<Image<P>>, what: &str) -> usize {
         let left = NOW.load(Ordering::Relaxed).saturating_sub(before);
         // What is kept for the next job, such as a thread's own room, is no more than that.
         assert!(left < LARGE, "{what}: {left} bytes are left of a job that failed");
-        assert!(job().unwrap() == expected, "{what}: another result after allocation {number} was denied");
+        assert!(
+            job().unwrap() == expected,
+            "{what}: another result after allocation {number} was denied"
+        );
     }
     unreachable!("jobs end")
 }

@@ -74,8 +74,10 @@ const FAST: [Variant; 9] = [
 /// If no case has the name, if a result is wrong, or if something fails.
 pub fn run(options: &Options) -> Result<()> {
     let all = cases();
-    let chosen: Vec<_> =
-        all.iter().filter(|case| options.filter_case.split(',').any(|part| case.name().contains(part))).collect();
+    let chosen: Vec<_> = all
+        .iter()
+        .filter(|case| options.filter_case.split(',').any(|part| case.name().contains(part)))
+        .collect();
     ensure!(
         !chosen.is_empty(),
         "no case's name contains \"{}\"; there are: {}",
@@ -89,7 +91,9 @@ pub fn run(options: &Options) -> Result<()> {
     let gpu = match options.device {
         Device::Cpu => None,
         Device::Gpu(ordinal) => Some((ordinal, Gpu::open(ordinal)?)),
-        Device::Gpus(_) | Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
+        Device::Gpus(_) | Device::AllGpus => {
+            bail!("kernels are measured on one GPU: name it with gpu:N")
+        }
         Device::Auto => match Gpu::open(0) {
             Ok(gpu) => Some((0, gpu)),
             Err(error @ (Error::NoGpu { .. } | Error::NoSuchGpu { .. })) => {
@@ -124,7 +128,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     for case in chosen {
         let bench = Bench { case, quick: options.common.quick, rounds: report.rounds };
-        let mut left_out = |why: &str| report.skipped.push(Skipped { what: case.name(), why: why.to_owned() });
+        let mut left_out =
+            |why: &str| report.skipped.push(Skipped { what: case.name(), why: why.to_owned() });
         if case.large && !options.large {
             left_out("large; --large includes it");
             continue;
@@ -141,8 +146,13 @@ pub fn run(options: &Options) -> Result<()> {
             }
             continue;
         }
-        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.common.quick)] };
-        let small = case.suite == Suite::Gpu && case.values() * case.steps(case.form.class()) <= most;
+        let most = if gpu.is_some() {
+            CPU_WORK[0]
+        } else {
+            CPU_WORK[2 - usize::from(options.common.quick)]
+        };
+        let small =
+            case.suite == Suite::Gpu && case.values() * case.steps(case.form.class()) <= most;
         let on_cpu = case.suite == Suite::Cpu || small;
         if gpu.is_none() && !on_cpu {
             left_out("too much for the CPU in reasonable time");
@@ -168,9 +178,15 @@ pub fn run(options: &Options) -> Result<()> {
                 (Suite::Pictures, Stored::U8, Stored::U8) => {
                     bench.pictures::<u8, u8>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures, Stored::U8, _) => bench.pictures::<u8, f32>(*ordinal, gpu, peak, peers, skipped),
-                (Suite::Pictures, Stored::U16, _) => bench.pictures::<u16, u16>(*ordinal, gpu, peak, peers, skipped),
-                (Suite::Pictures, Stored::F16, _) => bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped),
+                (Suite::Pictures, Stored::U8, _) => {
+                    bench.pictures::<u8, f32>(*ordinal, gpu, peak, peers, skipped)
+                }
+                (Suite::Pictures, Stored::U16, _) => {
+                    bench.pictures::<u16, u16>(*ordinal, gpu, peak, peers, skipped)
+                }
+                (Suite::Pictures, Stored::F16, _) => {
+                    bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped)
+                }
                 _ => bench.on_gpu(*ordinal, gpu, peak, peers, skipped),
             };
             report.rows.extend(rows.with_context(context)?);
@@ -178,13 +194,17 @@ pub fn run(options: &Options) -> Result<()> {
     }
     report.duels = duels(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
-    let put =
-        |file: &str| {
-            output::put_between(file, "bench", |names| {
-                if names == "pictures" { report.pictures() } else { report.beside(names) }
-            })
-        };
-    options.common.write(&report, || charts::draw(&report), |charts| page::write(&report, &fallback, charts), put)
+    let put = |file: &str| {
+        output::put_between(file, "bench", |names| {
+            if names == "pictures" { report.pictures() } else { report.beside(names) }
+        })
+    };
+    options.common.write(
+        &report,
+        || charts::draw(&report),
+        |charts| page::write(&report, &fallback, charts),
+        put,
+    )
 }
 
 /// Finds the libraries, and prints which are installed.
@@ -193,7 +213,9 @@ fn start_peers(on: On, skipped: &mut Vec<Skipped>) -> Result<Peers> {
     for peer in &peers.found {
         output::print(&format!("peer: {}, {}\n", peer.name, peer.version))?;
     }
-    skipped.extend(peers.missing.iter().map(|(what, why)| Skipped { what: what.clone(), why: why.clone() }));
+    skipped.extend(
+        peers.missing.iter().map(|(what, why)| Skipped { what: what.clone(), why: why.clone() }),
+    );
     Ok(peers)
 }
 
@@ -203,7 +225,9 @@ impl Options {
         let ordinal = match self.device {
             Device::Cpu => bail!("--compare-compilers needs a GPU"),
             Device::Gpu(ordinal) => ordinal,
-            Device::Gpus(_) | Device::AllGpus => bail!("--compare-compilers measures on one GPU: name it with gpu:N"),
+            Device::Gpus(_) | Device::AllGpus => {
+                bail!("--compare-compilers measures on one GPU: name it with gpu:N")
+            }
             Device::Auto => 0,
         };
         let rounds = if self.common.quick { 3 } else { 11 };
@@ -340,7 +364,13 @@ impl Bench<'_> {
     }
 
     /// A row for each library that has the case open on the GPU.
-    fn rivals(&self, peers: &mut Peers, found: Vec<Found>, rows: &mut Rows<'_>, skipped: &mut Vec<Skipped>) {
+    fn rivals(
+        &self,
+        peers: &mut Peers,
+        found: Vec<Found>,
+        rows: &mut Rows<'_>,
+        skipped: &mut Vec<Skipped>,
+    ) {
         let case = self.case;
         for Found { name, class, .. } in found {
             let class = class_of(&class);
@@ -354,7 +384,9 @@ impl Bench<'_> {
                     let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
                     rows.add(name, Who::Peer, Some(class), &times, agreement.checked(), steps);
                 }
-                Err(Some(why)) => skipped.push(Skipped { what: format!("{name} in {}", case.name()), why }),
+                Err(Some(why)) => {
+                    skipped.push(Skipped { what: format!("{name} in {}", case.name()), why })
+                }
                 Err(None) => {}
             }
         }
@@ -374,14 +406,16 @@ impl Bench<'_> {
         let class = case.form.class();
         let pictures = Pictures::<S, D>::new(case, &step)?;
         let mut contest = pictures.on(gpu)?;
-        let build =
-            |variant: Option<Variant>| Plan::builder(&step).device(Device::Gpu(ordinal)).variant(variant).build();
+        let build = |variant: Option<Variant>| {
+            Plan::builder(&step).device(Device::Gpu(ordinal)).variant(variant).build()
+        };
         contest.enter(CHOSEN.to_owned(), build(None)?)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
         // Naive kernels would take most of the time, and are no news.
         let others = Variant::all().filter(|variant| !self.quick && FAST.contains(variant));
         // All taps of a product as whole numbers may be faster than its row and its column.
-        let fits = |variant: &Variant| *variant == Variant::Matrix || Class::of(variant.family()) == class;
+        let fits =
+            |variant: &Variant| *variant == Variant::Matrix || Class::of(variant.family()) == class;
         for variant in others.filter(fits) {
             let entered = build(Some(variant)).map_err(anyhow::Error::from);
             match entered.and_then(|plan| contest.enter(variant.name().to_owned(), plan)) {
@@ -412,14 +446,27 @@ impl Bench<'_> {
 
     /// Ours.
     fn label(&self, family: Family, class: Class) -> Label {
-        Label { who: Who::Apron, class, steps: Order::of(family).map_or(0, |_| self.case.steps(class)) }
+        Label {
+            who: Who::Apron,
+            class,
+            steps: Order::of(family).map_or(0, |_| self.case.steps(class)),
+        }
     }
 }
 
 /// A row for each contender that was timed.
 fn add(rows: &mut Rows<'_>, entries: Vec<Entry>, labels: Vec<Label>) {
-    for (entry, label) in entries.into_iter().zip(labels).filter(|(entry, _)| !entry.times.is_empty()) {
-        rows.add(entry.name, label.who, Some(label.class), &entry.times, entry.checked, label.steps);
+    for (entry, label) in
+        entries.into_iter().zip(labels).filter(|(entry, _)| !entry.times.is_empty())
+    {
+        rows.add(
+            entry.name,
+            label.who,
+            Some(label.class),
+            &entry.times,
+            entry.checked,
+            label.steps,
+        );
     }
 }
 

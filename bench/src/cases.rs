@@ -186,14 +186,21 @@ const ALL_FILTERS: &[(Form, usize)] = &[
 ];
 
 /// Further windows of large pictures of one channel, up to those for which spectra are faster.
-const WIDE_FILTERS: &[(Form, usize)] =
-    &[(Form::Random, 9), (Form::Random, 13), (Form::Random, 25), (Form::Random, 33), (Form::Gaussian, 9)];
+const WIDE_FILTERS: &[(Form, usize)] = &[
+    (Form::Random, 9),
+    (Form::Random, 13),
+    (Form::Random, 25),
+    (Form::Random, 33),
+    (Form::Gaussian, 9),
+];
 
 /// The filters of video's frames.
-const FRAME_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
+const FRAME_FILTERS: &[(Form, usize)] =
+    &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
 
 /// The filters of many frames at once.
-const BATCH_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Random, 5), (Form::Gaussian, 17)];
+const BATCH_FILTERS: &[(Form, usize)] =
+    &[(Form::Random, 3), (Form::Random, 5), (Form::Gaussian, 17)];
 
 const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), ALL_FILTERS),
@@ -203,8 +210,16 @@ const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::F32), &[(Form::Random, 3), (Form::Sobel, 3), (Form::Gradient, 3)]),
-    ((1, 6000, 4000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17), (Form::Unsharp, 17), (Form::Unsharp, 81)]),
+    (
+        (1, 8192, 8192),
+        (Stored::U8, 1, Stored::F32),
+        &[(Form::Random, 3), (Form::Sobel, 3), (Form::Gradient, 3)],
+    ),
+    (
+        (1, 6000, 4000),
+        (Stored::U8, 3, Stored::U8),
+        &[(Form::Gaussian, 17), (Form::Unsharp, 17), (Form::Unsharp, 81)],
+    ),
     ((1, 1920, 1080), (Stored::U8, 3, Stored::U8), FRAME_FILTERS),
     ((1, 4000, 3000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17)]),
     ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
@@ -245,22 +260,24 @@ pub fn cases() -> Vec<Case> {
             }
         })
     });
-    let pictures = PICTURES.iter().flat_map(|&((images, width, height), (stored, channels, target), filters)| {
-        filters.iter().map(move |&(form, taps)| Case {
-            suite: Suite::Pictures,
-            images,
-            width,
-            height,
-            channels,
-            stored,
-            target,
-            taps,
-            form,
-            goals: NO_GOAL,
-            sums: [None; 2],
-            large: false,
-        })
-    });
+    let pictures = PICTURES.iter().flat_map(
+        |&((images, width, height), (stored, channels, target), filters)| {
+            filters.iter().map(move |&(form, taps)| Case {
+                suite: Suite::Pictures,
+                images,
+                width,
+                height,
+                channels,
+                stored,
+                target,
+                taps,
+                form,
+                goals: NO_GOAL,
+                sums: [None; 2],
+                large: false,
+            })
+        },
+    );
     gpu.chain(cpu).chain(pictures).collect()
 }
 
@@ -297,7 +314,11 @@ impl Form {
 
     /// The class in which a filter of this form is given.
     pub fn class(self) -> Class {
-        if matches!(self, Self::Product | Self::Gaussian | Self::Sobel) { Class::Pair } else { Class::Dense }
+        if matches!(self, Self::Product | Self::Gaussian | Self::Sobel) {
+            Class::Pair
+        } else {
+            Class::Dense
+        }
     }
 }
 
@@ -329,8 +350,9 @@ impl Form {
             Self::Unsharp => Filter::unsharp((taps / 2) as f64 / 4.0, 1.0),
             Self::Gaussian => {
                 let (middle, sigma) = ((taps / 2) as f64, sigma(taps));
-                let taps: Vec<_> =
-                    (0..taps).map(|i| (-(i as f64 - middle).powi(2) / (2.0 * sigma * sigma)).exp()).collect();
+                let taps: Vec<_> = (0..taps)
+                    .map(|i| (-(i as f64 - middle).powi(2) / (2.0 * sigma * sigma)).exp())
+                    .collect();
                 let sum: f64 = taps.iter().sum();
                 let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
                 Filter::separable_f64(&taps, &taps)
@@ -425,7 +447,11 @@ impl Case {
             Suite::Gpu => format!("{width}x{height}{planes}-{taps}x{taps}"),
             Suite::Cpu => format!("{stored}{planes}-{form}-{taps}x{taps}"),
             Suite::Pictures => {
-                let to = if self.target == self.stored { String::new() } else { format!("-to-{}", self.target.name()) };
+                let to = if self.target == self.stored {
+                    String::new()
+                } else {
+                    format!("-to-{}", self.target.name())
+                };
                 let many = if *images == 1 { String::new() } else { format!("{images}x") };
                 format!("picture-{stored}{planes}{to}-{form}-{taps}-{many}{width}x{height}")
             }
@@ -507,7 +533,11 @@ impl Case {
     /// # Errors
     /// As [`Case::filter`].
     pub fn step(&self) -> Result<Step> {
-        if self.form == Form::Gradient { Ok(Gradient::sobel().into()) } else { self.filter().map(Step::from) }
+        if self.form == Form::Gradient {
+            Ok(Gradient::sobel().into())
+        } else {
+            self.filter().map(Step::from)
+        }
     }
 
     /// The random pixels of all images, channels interleaved.
@@ -536,7 +566,9 @@ mod tests {
             }
             assert_eq!(filter.is_separable(), case.form.class() == Class::Pair, "{}", case.name());
             if case.suite != Suite::Gpu && case.form != Form::Sobel {
-                let sum: f64 = (0..case.taps * case.taps).map(|i| filter.tap(i / case.taps, i % case.taps)).sum();
+                let sum: f64 = (0..case.taps * case.taps)
+                    .map(|i| filter.tap(i / case.taps, i % case.taps))
+                    .sum();
                 assert!((sum - 1.0).abs() < 1e-3, "{}: {sum}", case.name());
             }
         }
@@ -544,8 +576,13 @@ mod tests {
 
     #[test]
     fn pictures_are_named_by_what_differs() {
-        let names: Vec<_> = cases().iter().filter(|case| case.suite == Suite::Pictures).map(Case::name).collect();
-        for name in ["u8x3-gaussian-17-8192x8192", "u8-to-f32-sobel-3-8192x8192", "u8x3-random-5-64x1920x1080"] {
+        let names: Vec<_> =
+            cases().iter().filter(|case| case.suite == Suite::Pictures).map(Case::name).collect();
+        for name in [
+            "u8x3-gaussian-17-8192x8192",
+            "u8-to-f32-sobel-3-8192x8192",
+            "u8x3-random-5-64x1920x1080",
+        ] {
             assert!(names.contains(&format!("picture-{name}")), "{name}: {names:?}");
         }
     }
@@ -557,7 +594,10 @@ mod tests {
             let class = case.form.class();
             // Every value of a picture is compared with the CPU's.
             let compared = case.suite == Suite::Pictures;
-            assert!(case.sums[class as usize].is_some() || case.width > 16384 || compared, "{name}");
+            assert!(
+                case.sums[class as usize].is_some() || case.width > 16384 || compared,
+                "{name}"
+            );
         }
     }
 }

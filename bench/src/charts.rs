@@ -75,7 +75,10 @@ pub(crate) fn draw(report: &Report) -> Result<Vec<Chart>> {
         figures.push(Figure::new("taps", &key, title, "tap columns and rows", rows));
     }
     figures.extend(roofline(report));
-    figures.iter().map(|figure| figure.draw().map_err(|error| anyhow!("drawing {}: {error}", figure.name))).collect()
+    figures
+        .iter()
+        .map(|figure| figure.draw().map_err(|error| anyhow!("drawing {}: {error}", figure.name)))
+        .collect()
 }
 
 fn form(class: Class) -> &'static str {
@@ -89,7 +92,10 @@ fn form(class: Class) -> &'static str {
 type Key = (String, Class, String);
 
 /// Rows grouped by what they share, each with its x; only groups with at least two places on the x axis.
-fn groups(report: &Report, split: impl Fn(&Row) -> (String, f64)) -> BTreeMap<Key, Vec<(f64, &Row)>> {
+fn groups(
+    report: &Report,
+    split: impl Fn(&Row) -> (String, f64),
+) -> BTreeMap<Key, Vec<(f64, &Row)>> {
     let mut groups: BTreeMap<Key, Vec<(f64, &Row)>> = BTreeMap::new();
     for row in &report.rows {
         let Some(class) = row.class else { continue };
@@ -106,7 +112,8 @@ impl Figure {
         let mut lines: BTreeMap<(u8, String), BTreeMap<u64, f64>> = BTreeMap::new();
         let mut least = |order, label: &str, x: f64, y: f64| {
             // The bits of positive numbers are in the numbers' order.
-            let best = lines.entry((order, label.to_owned())).or_default().entry(x.to_bits()).or_insert(y);
+            let best =
+                lines.entry((order, label.to_owned())).or_default().entry(x.to_bits()).or_insert(y);
             *best = best.min(y);
         };
         for (x, row) in rows {
@@ -168,12 +175,20 @@ impl Figure {
                     colour.stroke_width(2),
                 ))?
                 .label(series.label.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                });
             if !series.bound {
-                chart.draw_series(series.points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
+                chart.draw_series(
+                    series.points.iter().map(|&point| Circle::new(point, 3, colour.filled())),
+                )?;
             }
         }
-        chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .label_font(text)
+            .draw()?;
         Ok(())
     }
 }
@@ -227,10 +242,12 @@ pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
     const LONGEST: i32 = 420;
     let group = THICK * bars.series.len() as i32 + 10;
     let size = (SIZE.0, (HEAD + group * bars.labels.len() as i32 + 6) as u32);
-    let most = bars.series.iter().flat_map(|(_, values)| values).flatten().copied().fold(0.0, f64::max);
+    let most =
+        bars.series.iter().flat_map(|(_, values)| values).flatten().copied().fold(0.0, f64::max);
     let drawn = chart(&bars.name, &bars.title, size, |root| {
-        let text =
-            |size: i32, side: HPos| ("sans-serif", size).into_font().color(&INK).pos(Pos::new(side, VPos::Center));
+        let text = |size: i32, side: HPos| {
+            ("sans-serif", size).into_font().color(&INK).pos(Pos::new(side, VPos::Center))
+        };
         root.draw(&Text::new(bars.title.clone(), (SIZE.0 as i32 / 2, 20), text(18, HPos::Center)))?;
         let mut x = LEFT;
         for ((name, _), colour) in bars.series.iter().zip(COLOURS) {
@@ -304,15 +321,26 @@ impl Lines {
             .y_label_formatter(&|y| short(*y))
             .draw()?;
         for ((name, values), colour) in self.series.iter().zip(COLOURS) {
-            let points: Vec<_> =
-                values.iter().enumerate().filter_map(|(i, value)| Some((i as f64 + 1.0, (*value)?))).collect();
+            let points: Vec<_> = values
+                .iter()
+                .enumerate()
+                .filter_map(|(i, value)| Some((i as f64 + 1.0, (*value)?)))
+                .collect();
             chart
                 .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?
                 .label(name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-            chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
+                .legend(move |(x, y)| {
+                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                });
+            chart.draw_series(
+                points.into_iter().map(|point| Circle::new(point, 3, colour.filled())),
+            )?;
         }
-        chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .label_font(text)
+            .draw()?;
         Ok(())
     }
 }
@@ -322,18 +350,23 @@ fn roofline(report: &Report) -> Option<Figure> {
     let peak = report.gpu.as_ref()?.fma_teraflops?;
     let rows = || report.rows.iter().filter(|row| row.device.starts_with("gpu"));
     // The copy of the largest image is the least held up by its start.
-    let copy = rows().filter(|row| row.who == Who::Copy).max_by(|a, b| a.megapixels.total_cmp(&b.megapixels))?;
-    let channels = copy.pixel.split_once(" x").and_then(|(_, count)| count.parse::<f64>().ok()).unwrap_or(1.0);
+    let copy = rows()
+        .filter(|row| row.who == Who::Copy)
+        .max_by(|a, b| a.megapixels.total_cmp(&b.megapixels))?;
+    let channels =
+        copy.pixel.split_once(" x").and_then(|(_, count)| count.parse::<f64>().ok()).unwrap_or(1.0);
     // Millions of bytes in a microsecond.
     let terabytes = copy.megapixels * channels * 8.0 / copy.median_us;
     let mut series = Vec::new();
-    for (label, class) in [("apron, window", Class::Dense), ("apron, row and column", Class::Pair)] {
+    for (label, class) in [("apron, window", Class::Dense), ("apron, row and column", Class::Pair)]
+    {
         let mut best: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for row in rows().filter(|row| row.who == Who::Apron && row.class == Some(class)) {
             let Some(intensity) = row.flops_per_byte else { continue };
             // Both in the bytes that each pixel is read and written with.
-            let bytes =
-                8.0 * row.megapixels * row.pixel.split_once(" x").map_or(1.0, |(_, n)| n.parse().unwrap_or(1.0));
+            let bytes = 8.0
+                * row.megapixels
+                * row.pixel.split_once(" x").map_or(1.0, |(_, n)| n.parse().unwrap_or(1.0));
             let teraflops = intensity * bytes / row.median_us;
             let point = best.entry(&row.case).or_insert((intensity, teraflops));
             point.1 = point.1.max(teraflops);
@@ -344,14 +377,18 @@ fn roofline(report: &Report) -> Option<Figure> {
             series.push(Series { label: label.to_owned(), points, bound: false, joined: false });
         }
     }
-    let all = || series.iter().flat_map(|series: &Series| series.points.iter().map(|point| point.0));
+    let all =
+        || series.iter().flat_map(|series: &Series| series.points.iter().map(|point| point.0));
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     if series.is_empty() {
         return None;
     }
     let ridge = peak / terabytes;
-    let mut roof =
-        vec![(least / 2.0, (least / 2.0 * terabytes).min(peak)), (ridge, peak), (2.0 * most.max(ridge), peak)];
+    let mut roof = vec![
+        (least / 2.0, (least / 2.0 * terabytes).min(peak)),
+        (ridge, peak),
+        (2.0 * most.max(ridge), peak),
+    ];
     roof.sort_by(|a, b| a.0.total_cmp(&b.0));
     series.push(Series {
         label: format!("{terabytes:.2} TB/s, {peak:.1} TFLOP/s"),
@@ -404,19 +441,31 @@ mod tests {
     fn charts_are_well_formed_and_take_the_readers_colours() {
         for chart in draw(&report()).unwrap() {
             let document = roxmltree::Document::parse(&chart.svg).unwrap();
-            assert!(document.descendants().any(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
-            let colours: Vec<_> =
-                document.descendants().flat_map(|n| [n.attribute("fill"), n.attribute("stroke")]).flatten().collect();
+            assert!(
+                document
+                    .descendants()
+                    .any(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "style")))
+            );
+            let colours: Vec<_> = document
+                .descendants()
+                .flat_map(|n| [n.attribute("fill"), n.attribute("stroke")])
+                .flatten()
+                .collect();
             assert!(colours.contains(&"#010203"), "{}", chart.name);
             // Black or white would be invisible in one of the colour schemes.
-            assert!(!colours.contains(&"#000000") && !colours.contains(&"#FFFFFF"), "{}", chart.svg);
+            assert!(
+                !colours.contains(&"#000000") && !colours.contains(&"#FFFFFF"),
+                "{}",
+                chart.svg
+            );
         }
     }
 
     #[test]
     fn the_best_of_ours_is_drawn() {
         let report = report();
-        let (_, rows) = groups(&report, |row| (row.image.clone(), row.taps as f64)).pop_first().unwrap();
+        let (_, rows) =
+            groups(&report, |row| (row.image.clone(), row.taps as f64)).pop_first().unwrap();
         let key = ("gpu:0".to_owned(), Class::Dense, String::new());
         let figure = Figure::new("taps", &key, String::new(), "", rows);
         let labels: Vec<_> = figure.series.iter().map(|series| series.label.as_str()).collect();

@@ -65,7 +65,8 @@ impl std::fmt::Display for Against {
 
 /// The tolerance for a result by spectra.
 pub(crate) fn tolerance<P: Pixel>(filter: &Filter, src: &Image<P>) -> f64 {
-    let greatest = src.as_slice().par_iter().map(|pixel| pixel.to_f32().abs()).reduce(|| 0.0, f32::max);
+    let greatest =
+        src.as_slice().par_iter().map(|pixel| pixel.to_f32().abs()).reduce(|| 0.0, f32::max);
     oracle::with_taps(filter, |taps| oracle::tolerance(taps, greatest.into()))
 }
 
@@ -78,14 +79,24 @@ pub(crate) fn sum<P: Random>(image: &Image<P>) -> u64 {
 pub(crate) fn same<P: Random>(found: &Image<P>, expected: &Image<P>) -> Result<()> {
     let bytes = |pixel: &P| bytemuck::bytes_of(pixel).to_vec();
     let (left, right) = (found.as_slice(), expected.as_slice());
-    ensure!(left.len() == right.len(), "wrong result: {} values instead of {}", left.len(), right.len());
+    ensure!(
+        left.len() == right.len(),
+        "wrong result: {} values instead of {}",
+        left.len(),
+        right.len()
+    );
     if bytemuck::cast_slice::<P, u8>(left) == bytemuck::cast_slice::<P, u8>(right) {
         return Ok(());
     }
     let wrong = |i: &usize| bytes(&left[*i]) != bytes(&right[*i]);
     let count = (0..left.len()).into_par_iter().filter(wrong).count();
     let at = (0..left.len()).find(wrong).unwrap_or(0);
-    bail!("wrong result: {:?} instead of {:?} at {}, and {count} values in all", left[at], right[at], place(found, at));
+    bail!(
+        "wrong result: {:?} instead of {:?} at {}, and {count} values in all",
+        left[at],
+        right[at],
+        place(found, at)
+    );
 }
 
 /// The greatest difference between two images of one size; NaN anywhere counts as infinite.
@@ -166,9 +177,11 @@ mod tests {
     fn right_results_pass_in_every_form_and_type() {
         for form in [Form::Random, Form::Product, Form::Gaussian] {
             for channels in [1, 3] {
-                let (filter, src, dst) = run::<u8>(&case(channels, Stored::U8, form), Border::Reflect101);
+                let (filter, src, dst) =
+                    run::<u8>(&case(channels, Stored::U8, form), Border::Reflect101);
                 spots(&filter, Border::Reflect101, &src, &dst, 0.0).unwrap();
-                let (filter, src, dst) = run::<f32>(&case(channels, Stored::F32, form), Border::Reflect101);
+                let (filter, src, dst) =
+                    run::<f32>(&case(channels, Stored::F32, form), Border::Reflect101);
                 spots(&filter, Border::Reflect101, &src, &dst, 0.0).unwrap();
             }
         }
@@ -176,14 +189,18 @@ mod tests {
 
     #[test]
     fn a_wrong_pixel_does_not_pass() {
-        let (filter, src, dst) = run::<f32>(&case(1, Stored::F32, Form::Product), Border::Reflect101);
+        let (filter, src, dst) =
+            run::<f32>(&case(1, Stored::F32, Form::Product), Border::Reflect101);
         for wrong in [0, 66, 67 * 40, 67 * 41 - 1] {
             let mut pixels = dst.as_slice().to_vec();
             pixels[wrong] += 1e-3;
             let changed = Image::from_vec(pixels, 67, 41, 1).unwrap();
             assert!(spots(&filter, Border::Reflect101, &src, &changed, 0.0).is_err());
             let message = same(&changed, &dst).unwrap_err().to_string();
-            assert!(message.contains(&format!("({}, {}), and 1 values", wrong % 67, wrong / 67)), "{message}");
+            assert!(
+                message.contains(&format!("({}, {}), and 1 values", wrong % 67, wrong / 67)),
+                "{message}"
+            );
             assert!(near(&changed, &dst, 9e-4).is_err() && near(&changed, &dst, 2e-3).is_ok());
             assert_ne!(sum(&changed), sum(&dst));
         }
@@ -191,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_does_not_pass() {
-        let (filter, src, dst) = run::<u8>(&case(1, Stored::U8, Form::Gaussian), Border::Reflect101);
+        let (filter, src, dst) =
+            run::<u8>(&case(1, Stored::U8, Form::Gaussian), Border::Reflect101);
         let mut pixels = dst.as_slice().to_vec();
         pixels[66] ^= 1;
         let changed = Image::from_vec(pixels, 67, 41, 1).unwrap();
@@ -201,15 +219,22 @@ mod tests {
     #[test]
     fn a_border_taken_for_another_does_not_pass() {
         for channels in [1, 3] {
-            let (filter, src, dst) = run::<u8>(&case(channels, Stored::U8, Form::Random), Border::Reflect);
+            let (filter, src, dst) =
+                run::<u8>(&case(channels, Stored::U8, Form::Random), Border::Reflect);
             assert!(spots(&filter, Border::Reflect101, &src, &dst, 0.0).is_err());
         }
     }
 
     #[test]
     fn every_border_passes_as_itself_alone() {
-        let borders =
-            [Border::Constant(0.5), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+        let borders = [
+            Border::Constant(0.5),
+            Border::Replicate,
+            Border::Reflect,
+            Border::Reflect101,
+            Border::Wrap,
+            Border::Keep,
+        ];
         for computed in borders {
             let (filter, src, dst) = run::<f32>(&case(3, Stored::F32, Form::Random), computed);
             for checked in borders {

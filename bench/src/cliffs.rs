@@ -96,14 +96,23 @@ fn filters() -> Result<Vec<Vec<(String, Filter, Way)>>> {
             .iter()
             .map(|&(cols, rows)| {
                 let count = cols * rows;
-                let taps: Vec<f32> =
-                    (0..count).map(|i| (i * 7919 + 13) as f32 % 997.0 / (498 * count) as f32).collect();
-                Ok((format!("random {cols}x{rows}"), Filter::from_taps(cols, rows, &taps)?, Way::Dense))
+                let taps: Vec<f32> = (0..count)
+                    .map(|i| (i * 7919 + 13) as f32 % 997.0 / (498 * count) as f32)
+                    .collect();
+                Ok((
+                    format!("random {cols}x{rows}"),
+                    Filter::from_taps(cols, rows, &taps)?,
+                    Way::Dense,
+                ))
             })
             .collect()
     };
     Ok(vec![
-        presets("gaussian:sigma=", &[0.3, 0.8, 1.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0], Way::Passes(1))?,
+        presets(
+            "gaussian:sigma=",
+            &[0.3, 0.8, 1.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0],
+            Way::Passes(1),
+        )?,
         presets("unsharp:sigma=", &[0.8, 1.5, 2.0, 5.0, 10.0, 20.0, 50.0], Way::Passes(1))?,
         presets("log:sigma=", &[1.5, 2.0, 5.0, 10.0, 20.0], Way::Passes(2))?,
         presets("dog:sigma=", &[1.0, 2.0, 5.0, 10.0], Way::Passes(2))?,
@@ -131,21 +140,37 @@ struct Speed {
 }
 
 /// One core with AVX-512. Copies are of pictures that its cache holds, as those of the list.
-const CORE: Speed =
-    Speed { memory: 0.03, tap: 0.0125, pass_tap: 0.025, line: 0.2, spectra: 10.0, counted: Some((1.0, 0.002)) };
+const CORE: Speed = Speed {
+    memory: 0.03,
+    tap: 0.0125,
+    pass_tap: 0.025,
+    line: 0.2,
+    spectra: 10.0,
+    counted: Some((1.0, 0.002)),
+};
 
 /// An H200: its memory, and its multiply-adds.
-const H200: Speed = Speed { memory: 5e-4, tap: 3.1e-5, pass_tap: 3.1e-5, line: 2e-4, spectra: 5.6e-3, counted: None };
+const H200: Speed = Speed {
+    memory: 5e-4,
+    tap: 3.1e-5,
+    pass_tap: 3.1e-5,
+    line: 2e-4,
+    spectra: 5.6e-3,
+    counted: None,
+};
 
 /// Nanoseconds for a result at a processor's speed.
 fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     let (cols, rows) = (filter.cols() as f64, filter.rows() as f64);
     let dense = speed.tap * cols * rows;
-    let passes = |terms: usize| dense.min(terms as f64 * (speed.line + speed.pass_tap * (cols + rows)));
+    let passes =
+        |terms: usize| dense.min(terms as f64 * (speed.line + speed.pass_tap * (cols + rows)));
     match (way, speed.counted) {
         (Way::Counted, Some((each, column))) => each + column * cols,
         (Way::Counted, None) => speed.memory + passes(1),
-        (Way::Dense, _) => speed.memory + dense.min(speed.spectra * (1.0 + cols.max(rows) / 256.0).powi(2)),
+        (Way::Dense, _) => {
+            speed.memory + dense.min(speed.spectra * (1.0 + cols.max(rows) / 256.0).powi(2))
+        }
         (Way::Passes(terms), _) => speed.memory + passes(terms),
     }
 }
@@ -186,7 +211,10 @@ pub fn run(options: &Options) -> Result<()> {
     let (usual, speed) = if gpu.is_some() { (4096, &H200) } else { (1536, &CORE) };
     let side = options.side.unwrap_or(usual);
     let is_some = side > 0 && turns > 0 && rounds > 0;
-    ensure!((1..=4).contains(&channels) && is_some, "a side, 1 to 4 channels, a turn and a round are needed");
+    ensure!(
+        (1..=4).contains(&channels) && is_some,
+        "a side, 1 to 4 channels, a turn and a round are needed"
+    );
     let place = match &gpu {
         Some(gpu) => gpu.info().name.clone(),
         None => format!("{} threads", rayon::current_num_threads()),
@@ -196,17 +224,25 @@ pub fn run(options: &Options) -> Result<()> {
     let is_wanted = |name: &&str| name.contains(&options.content);
     // Patterns are measured by noise.
     let noise = contents::PATTERNS.into_iter().any(|name| is_wanted(&name));
-    let contents: Vec<_> = all().filter(|name| is_wanted(name) || noise && *name == "noise").collect();
+    let contents: Vec<_> =
+        all().filter(|name| is_wanted(name) || noise && *name == "noise").collect();
     let is_meant = |text: &str| options.filter.split(',').any(|part| text.contains(part));
-    let lists: Vec<Vec<_>> =
-        filters()?.into_iter().map(|list| list.into_iter().filter(|(text, ..)| is_meant(text)).collect()).collect();
+    let lists: Vec<Vec<_>> = filters()?
+        .into_iter()
+        .map(|list| list.into_iter().filter(|(text, ..)| is_meant(text)).collect())
+        .collect();
     let mut rows: Vec<Row> = Vec::new();
     for round in 0..rounds + options.again {
         let mut number = 0;
         for &content in &contents {
             // In the first rounds all, then those that break a rule.
             let is_due = |number: usize| round < rounds || rows[number].broken.is_some();
-            let due: Vec<_> = lists.iter().flatten().zip(number..).filter(|&(_, number)| is_due(number)).collect();
+            let due: Vec<_> = lists
+                .iter()
+                .flatten()
+                .zip(number..)
+                .filter(|&(_, number)| is_due(number))
+                .collect();
             number += lists.iter().map(Vec::len).sum::<usize>();
             if due.is_empty() {
                 continue;
@@ -226,12 +262,22 @@ pub fn run(options: &Options) -> Result<()> {
                 } else {
                     let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
                     let (filter, uncertain) = (text.clone(), share(&sums, error));
-                    rows.push(Row { content, filter, bytes_ms, floats_ms, uncertain, broken: None });
+                    rows.push(Row {
+                        content,
+                        filter,
+                        bytes_ms,
+                        floats_ms,
+                        uncertain,
+                        broken: None,
+                    });
                 }
             }
         }
-        let on_noise: BTreeMap<_, _> =
-            rows.iter().filter(|row| row.content == "noise").map(|row| (row.filter.clone(), row.bytes_ms)).collect();
+        let on_noise: BTreeMap<_, _> = rows
+            .iter()
+            .filter(|row| row.content == "noise")
+            .map(|row| (row.filter.clone(), row.bytes_ms))
+            .collect();
         let mut measured = rows.iter_mut();
         for list in contents.iter().flat_map(|_| &lists) {
             judge(speed, &on_noise, list, &mut measured);
@@ -239,7 +285,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
 
     if !rows.is_empty() {
-        println!("{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}", "content", "filter", "u8, ms", "f32, ms", "ratio", "uncertain");
+        println!(
+            "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}",
+            "content", "filter", "u8, ms", "f32, ms", "ratio", "uncertain"
+        );
     }
     for Row { content, filter, bytes_ms: bytes, floats_ms: floats, uncertain, broken } in &rows {
         let ratio = bytes / floats;
@@ -251,7 +300,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let wants = |content: &str, text: &str| content.contains(&options.content) && is_meant(text);
     let special = special::run(device, gpu.as_ref(), (side, turns * rounds), wants)?;
-    let lines: Vec<_> = rows.iter().map(Line::Bytes).chain(special.iter().map(Line::Special)).collect();
+    let lines: Vec<_> =
+        rows.iter().map(Line::Bytes).chain(special.iter().map(Line::Special)).collect();
     ensure!(!lines.is_empty(), "nothing is left to measure");
     if let Some(path) = &options.json {
         output::write(path, output::json(&lines)?.as_bytes())?;
@@ -288,7 +338,8 @@ fn judge<'a>(
         };
         let allowed = allowed + 3e-3;
         let work = work(speed, filter, *way);
-        let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
+        let steep =
+            before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
         if taps > 1 {
             before = Some((bytes, work));
         }
@@ -360,7 +411,8 @@ impl<'a> OnGpu<'a> {
         let Self { gpu, shape, .. } = *self;
         let least = |source, target: Scalar, layout| -> Result<f64> {
             let mut bed = Bed::between(gpu, source, &gpu.image_of(shape, target, layout)?)?;
-            let times = bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?;
+            let times =
+                bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?;
             Ok(1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64())
         };
         let bytes = least(&self.bytes, Scalar::U8, Layout::Interleaved)?;

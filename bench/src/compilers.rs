@@ -60,9 +60,18 @@ struct Entry {
 }
 
 /// Runs each case's variants with both sets of kernels.
-pub(crate) fn compare(ordinal: u32, file: &Path, cases: &[&Case], rounds: usize, large: bool) -> Result<Comparison> {
+pub(crate) fn compare(
+    ordinal: u32,
+    file: &Path,
+    cases: &[&Case],
+    rounds: usize,
+    large: bool,
+) -> Result<Comparison> {
     let gpu = Gpu::open(ordinal)?;
-    let tier = embedded().iter().find(|tier| tier.arch == gpu.tier()).context("the GPU's tier is embedded")?;
+    let tier = embedded()
+        .iter()
+        .find(|tier| tier.arch == gpu.tier())
+        .context("the GPU's tier is embedded")?;
     let sides = [Kernels::embedded(tier)?, Kernels::read(file)?];
     let mut comparison = Comparison {
         gpu: gpu.info().name.clone(),
@@ -74,7 +83,8 @@ pub(crate) fn compare(ordinal: u32, file: &Path, cases: &[&Case], rounds: usize,
     };
     for case in cases.iter().filter(|case| case.suite == Suite::Gpu && (large || !case.large)) {
         eprintln!("{}", case.name());
-        let rows = on_case(ordinal, &gpu, case, sides, rounds).with_context(|| format!("case {}", case.name()))?;
+        let rows = on_case(ordinal, &gpu, case, sides, rounds)
+            .with_context(|| format!("case {}", case.name()))?;
         comparison.rows.extend(rows);
     }
     use_kernels(None);
@@ -82,7 +92,13 @@ pub(crate) fn compare(ordinal: u32, file: &Path, cases: &[&Case], rounds: usize,
     Ok(comparison)
 }
 
-fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], rounds: usize) -> Result<Vec<Row>> {
+fn on_case(
+    ordinal: u32,
+    gpu: &Gpu,
+    case: &Case,
+    sides: [&'static Kernels; 2],
+    rounds: usize,
+) -> Result<Vec<Row>> {
     let filter = case.filter()?;
     let src = Image::from_vec(case.pixels::<f32>(), case.width, case.height, case.channels)?;
     let problem = Problem { filter: &filter, border: Border::default(), src: &src };
@@ -115,7 +131,11 @@ fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], r
             median_us: [0.0; 2],
             same_bits: check::same(&other, &own).is_ok(),
             difference: check::difference(&other, &own),
-            bound: if Order::of(family).is_some() { 0.0 } else { 2.0 * check::tolerance(&filter, &src) },
+            bound: if Order::of(family).is_some() {
+                0.0
+            } else {
+                2.0 * check::tolerance(&filter, &src)
+            },
         });
     }
     let times = contest.time(rounds)?;
@@ -129,7 +149,8 @@ fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], r
 fn entries(gpu: &Gpu, sides: [&'static Kernels; 2]) -> Result<Vec<Entry>> {
     let mut entries = BTreeMap::<_, Entry>::new();
     for kernel in gpu.loaded()? {
-        let side = sides.iter().position(|side| kernel.from.is_some_and(|from| std::ptr::eq(from, *side)));
+        let side =
+            sides.iter().position(|side| kernel.from.is_some_and(|from| std::ptr::eq(from, *side)));
         let Some(i) = side else { continue };
         let entry = entries.entry(kernel.entry).or_default();
         entry.entry = kernel.entry;
@@ -139,7 +160,10 @@ fn entries(gpu: &Gpu, sides: [&'static Kernels; 2]) -> Result<Vec<Entry>> {
         let ptx = sides[i].entries().find(|(name, _)| *name == kernel.entry);
         entry.instructions[i] = ptx.map_or(0, |(_, ptx)| instructions(ptx));
     }
-    Ok(entries.into_values().filter(|entry| entry.registers.iter().all(|&registers| registers > 0)).collect())
+    Ok(entries
+        .into_values()
+        .filter(|entry| entry.registers.iter().all(|&registers| registers > 0))
+        .collect())
 }
 
 impl Row {
@@ -165,7 +189,10 @@ impl Comparison {
             self.gpu, self.driver.0, self.driver.1
         );
         if !self.missing.is_empty() {
-            text += &format!("Not in the file, and so A's in both columns: {}\n", self.missing.join(" "));
+            text += &format!(
+                "Not in the file, and so A's in both columns: {}\n",
+                self.missing.join(" ")
+            );
         }
         let rows = self.rows.iter().map(|row| {
             let [a, b] = row.median_us;
@@ -183,7 +210,17 @@ impl Comparison {
             cells.extend(pair(entry.load_ms.map(text::number)));
             cells
         });
-        let header = ["entry", "registers A", "B", "local bytes A", "B", "PTX instructions A", "B", "load, ms A", "B"];
+        let header = [
+            "entry",
+            "registers A",
+            "B",
+            "local bytes A",
+            "B",
+            "PTX instructions A",
+            "B",
+            "load, ms A",
+            "B",
+        ];
         text += "\n";
         text += &text::table(&header, 1, entries);
         text
@@ -191,8 +228,12 @@ impl Comparison {
 
     /// Whether all results agree as they must.
     pub(crate) fn verify(&self) -> Result<()> {
-        let wrong: Vec<_> =
-            self.rows.iter().filter(|row| !row.is_right()).map(|row| format!("{} {}", row.case, row.variant)).collect();
+        let wrong: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|row| !row.is_right())
+            .map(|row| format!("{} {}", row.case, row.variant))
+            .collect();
         ensure!(wrong.is_empty(), "the compilers' results differ: {}", wrong.join(", "));
         ensure!(!self.rows.is_empty(), "nothing was compared");
         Ok(())

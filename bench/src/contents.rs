@@ -89,7 +89,8 @@ fn text(side: usize, random: &mut fastrand::Rng) -> Vec<u8> {
 
 /// Three or four strokes between the points of a grid, two pixels wide.
 fn letter((width, height): (usize, usize), random: &mut fastrand::Rng) -> Vec<u8> {
-    let mut point = || (1.5 + 3.0 * f64::from(random.u8(..3)), 1.5 + 5.5 * f64::from(random.u8(..3)));
+    let mut point =
+        || (1.5 + 3.0 * f64::from(random.u8(..3)), 1.5 + 5.5 * f64::from(random.u8(..3)));
     let strokes: Vec<_> = (0..4).map(|_| (point(), point())).collect();
     let ink = |x: f64, y: f64| -> f64 {
         let distance = |&((ax, ay), (bx, by)): &((f64, f64), (f64, f64))| {
@@ -101,7 +102,8 @@ fn letter((width, height): (usize, usize), random: &mut fastrand::Rng) -> Vec<u8
         let nearest = strokes.iter().map(distance).fold(f64::INFINITY, f64::min);
         (1.5 - nearest).clamp(0.0, 1.0)
     };
-    let value = |i: usize| (255.0 * (1.0 - ink((i % width) as f64, (i / width) as f64))).round() as u8;
+    let value =
+        |i: usize| (255.0 * (1.0 - ink((i % width) as f64, (i / width) as f64))).round() as u8;
     (0..width * height).map(value).collect()
 }
 
@@ -117,7 +119,8 @@ mod tests {
     /// Each name has a picture of its own.
     #[test]
     fn contents_differ() {
-        let pages: Vec<_> = ORDINARY.into_iter().chain(PATTERNS).map(|content| page(content, 1)).collect();
+        let pages: Vec<_> =
+            ORDINARY.into_iter().chain(PATTERNS).map(|content| page(content, 1)).collect();
         for (i, one) in pages.iter().enumerate() {
             assert_eq!(one.len(), 128 * 128);
             assert!(pages[..i].iter().all(|other| other != one));
@@ -126,18 +129,27 @@ mod tests {
 
     #[test]
     fn patterns_are_what_they_are_called() {
-        let mean = |page: &[u8]| page.iter().map(|&byte| f64::from(byte)).sum::<f64>() / page.len() as f64;
+        let mean =
+            |page: &[u8]| page.iter().map(|&byte| f64::from(byte)).sum::<f64>() / page.len() as f64;
         for size in ["checker-1", "checker-2", "checker-16"] {
             assert_eq!(mean(&page(size, 1)), 127.5);
         }
-        assert!(page("checker-2", 3)[6..18].iter().eq([255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0].iter()));
+        assert!(
+            page("checker-2", 3)[6..18]
+                .iter()
+                .eq([255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0].iter())
+        );
         let (dither, gradient) = (page("dither", 1), page("gradient", 1));
         assert!(dither.iter().all(|&byte| byte == 0 || byte == 255));
         assert!((mean(&dither) - mean(&gradient)).abs() < 3.0);
         let text = page("text", 1);
-        let share = |of: &dyn Fn(u8) -> bool| text.iter().filter(|&&byte| of(byte)).count() as f64 / text.len() as f64;
+        let share = |of: &dyn Fn(u8) -> bool| {
+            text.iter().filter(|&&byte| of(byte)).count() as f64 / text.len() as f64
+        };
         assert!(
-            share(&|byte| byte == 255) > 0.5 && share(&|byte| byte == 0) > 0.05 && share(&|byte| byte % 255 > 0) > 0.02
+            share(&|byte| byte == 255) > 0.5
+                && share(&|byte| byte == 0) > 0.05
+                && share(&|byte| byte % 255 > 0) > 0.02
         );
     }
 }

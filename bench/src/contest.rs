@@ -44,7 +44,8 @@ pub(crate) struct Contender<Run> {
 }
 
 /// Filters one image on the device into another.
-pub(crate) type OnDevice<'a> = Box<dyn FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> apron::Result<()> + 'a>;
+pub(crate) type OnDevice<'a> =
+    Box<dyn FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> apron::Result<()> + 'a>;
 
 /// Filters one image on the host into another.
 pub(crate) type OnHost<'a, P> = Box<dyn FnMut(&Image<P>, &mut Image<P>) -> apron::Result<()> + 'a>;
@@ -149,7 +150,10 @@ impl<'a, P: Random> Judge<'a, P> {
                     check::spots(filter, border, src, found, 0.0)?;
                     if let Some(sum) = sum {
                         let found = check::sum(found);
-                        ensure!(found == sum, "wrong result: its checksum is {found:#018x}, it should be {sum:#018x}");
+                        ensure!(
+                            found == sum,
+                            "wrong result: its checksum is {found:#018x}, it should be {sum:#018x}"
+                        );
                     }
                     self.firsts.push((order, name.to_owned(), Rc::clone(found)));
                     if sum.is_some() { Against::F64AndSum } else { Against::F64 }
@@ -205,7 +209,8 @@ impl<'a> OnGpu<'a> {
     /// If it fails, or gives other bits.
     pub(crate) fn enter_replayed(&mut self, name: String, plan: &Plan) -> Result<()> {
         let mut enter = || -> Result<_> {
-            let expected = self.once(&mut |src, dst, stream| plan.run_on_device(src, dst, stream))?;
+            let expected =
+                self.once(&mut |src, dst, stream| plan.run_on_device(src, dst, stream))?;
             let mut replays = self.track.bed.recorded(self.gpu, plan)?;
             let rhythm = self.track.bed.rhythm(|_, _, stream| replays.next(stream))?;
             check::same(&self.gpu.download(replays.result())?, &expected)?;
@@ -213,7 +218,11 @@ impl<'a> OnGpu<'a> {
         };
         let (mut replays, rhythm) = enter().with_context(|| name.clone())?;
         let run: OnDevice<'a> = Box::new(move |_, _, stream| replays.next(stream));
-        self.track.entries.push((run, rhythm, Entry::new(name, Checked::against(Against::NotRecorded))));
+        self.track.entries.push((
+            run,
+            rhythm,
+            Entry::new(name, Checked::against(Against::NotRecorded)),
+        ));
         Ok(())
     }
 
@@ -249,7 +258,12 @@ impl<'a> Track<'a> {
     ///
     /// # Errors
     /// If it fails.
-    pub(crate) fn enter(&mut self, name: String, checked: Checked, mut run: OnDevice<'a>) -> Result<()> {
+    pub(crate) fn enter(
+        &mut self,
+        name: String,
+        checked: Checked,
+        mut run: OnDevice<'a>,
+    ) -> Result<()> {
         let rhythm = self.bed.rhythm(&mut run).with_context(|| name.clone())?;
         self.entries.push((run, rhythm, Entry::new(name, checked)));
         Ok(())
@@ -264,7 +278,9 @@ impl<'a> Track<'a> {
         let mut copies = Vec::new();
         for _ in 0..rounds {
             copies.push(self.copies.as_mut().unwrap_or(&mut self.bed).time(rhythm, copy)?);
-            for (run, rhythm, entry) in self.entries.iter_mut().filter(|(.., entry)| !entry.is_done()) {
+            for (run, rhythm, entry) in
+                self.entries.iter_mut().filter(|(.., entry)| !entry.is_done())
+            {
                 let start = Instant::now();
                 entry.times.push(self.bed.time(*rhythm, &mut *run)?);
                 entry.spent += start.elapsed();
@@ -327,7 +343,11 @@ impl<'a, P: Random> OnCpu<'a, P> {
     ///
     /// # Errors
     /// Why it does not take part, if that is known.
-    pub(crate) fn enter_rival(&mut self, name: String, mut rival: impl Rival + 'a) -> Result<(), Option<String>> {
+    pub(crate) fn enter_rival(
+        &mut self,
+        name: String,
+        mut rival: impl Rival + 'a,
+    ) -> Result<(), Option<String>> {
         let checked = rival.check()?.checked();
         self.entries.push((Runner::Rival(Box::new(rival)), Entry::new(name, checked)));
         Ok(())
@@ -337,7 +357,11 @@ impl<'a, P: Random> OnCpu<'a, P> {
     ///
     /// # Errors
     /// If one of our variants fails.
-    pub(crate) fn time(mut self, rounds: usize, mut stopped: impl FnMut(&str, Option<String>)) -> Result<Times> {
+    pub(crate) fn time(
+        mut self,
+        rounds: usize,
+        mut stopped: impl FnMut(&str, Option<String>),
+    ) -> Result<Times> {
         let src = self.judge.problem.src;
         for _ in 0..rounds {
             for (runner, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.is_done()) {
@@ -358,7 +382,10 @@ impl<'a, P: Random> OnCpu<'a, P> {
                 }
             }
         }
-        Ok(Times { copies: self.copies, entries: self.entries.into_iter().map(|(_, entry)| entry).collect() })
+        Ok(Times {
+            copies: self.copies,
+            entries: self.entries.into_iter().map(|(_, entry)| entry).collect(),
+        })
     }
 }
 
@@ -396,7 +423,11 @@ mod tests {
     #[test]
     fn right_results_are_timed_and_wrong_ones_do_not_enter() {
         let (filter, src) = (filter(), source(40, 30));
-        let plan = Plan::builder(&filter).device(Device::Cpu).variant(Variant::DirectNaive).build().unwrap();
+        let plan = Plan::builder(&filter)
+            .device(Device::Cpu)
+            .variant(Variant::DirectNaive)
+            .build()
+            .unwrap();
         let plan = &plan;
         let problem = Problem { filter: &filter, border: Border::default(), src: &src };
         let mut contest = OnCpu::new(problem, |_| Turn::SHORT).unwrap();
@@ -427,11 +458,18 @@ mod tests {
         let mut stopped = Vec::new();
         let times = contest.time(3, |name, why| stopped.push((name.to_owned(), why))).unwrap();
         assert_eq!(stopped, [("rival".to_owned(), Some("it ended".to_owned()))]);
-        let told: Vec<_> =
-            times.entries.iter().map(|entry| (entry.checked.against.to_string(), entry.times.is_empty())).collect();
-        let expected = [("f64", false), ("first, all bits", false), ("direct", false), ("-", false)];
+        let told: Vec<_> = times
+            .entries
+            .iter()
+            .map(|entry| (entry.checked.against.to_string(), entry.times.is_empty()))
+            .collect();
+        let expected =
+            [("f64", false), ("first, all bits", false), ("direct", false), ("-", false)];
         let expected = expected.into_iter().chain([("apron (another border)", true)]);
-        assert_eq!(told, expected.map(|(text, empty)| (text.to_owned(), empty)).collect::<Vec<_>>());
+        assert_eq!(
+            told,
+            expected.map(|(text, empty)| (text.to_owned(), empty)).collect::<Vec<_>>()
+        );
         assert_eq!(times.entries[0].checked.checksum, Some(sum));
         assert!(!times.copies.is_empty());
     }
@@ -442,13 +480,24 @@ mod tests {
         let plan = Plan::builder(&filter).device(Device::Cpu).border(Border::Wrap).build().unwrap();
         let enter = |border: Border, sum: Option<u64>| {
             let problem = Problem { filter: &filter, border, src: &src };
-            let run: OnHost<'_, f32> = Box::new(|src, dst| plan.run(&src.view(), &mut dst.view_mut()));
-            let contender = Contender { name: "one".to_owned(), must: Must::Bits(Order::Direct, sum), run };
-            OnCpu::new(problem, |_| Turn::SHORT).unwrap().enter(contender).map(|found| check::sum(&found))
+            let run: OnHost<'_, f32> =
+                Box::new(|src, dst| plan.run(&src.view(), &mut dst.view_mut()));
+            let contender =
+                Contender { name: "one".to_owned(), must: Must::Bits(Order::Direct, sum), run };
+            OnCpu::new(problem, |_| Turn::SHORT)
+                .unwrap()
+                .enter(contender)
+                .map(|found| check::sum(&found))
         };
         let sum = enter(Border::Wrap, None).unwrap();
         assert_eq!(enter(Border::Wrap, Some(sum)).unwrap(), sum);
-        assert!(enter(Border::Wrap, Some(sum ^ 1)).unwrap_err().root_cause().to_string().contains("checksum"));
+        assert!(
+            enter(Border::Wrap, Some(sum ^ 1))
+                .unwrap_err()
+                .root_cause()
+                .to_string()
+                .contains("checksum")
+        );
         assert!(enter(Border::Reflect, None).is_err());
     }
 
@@ -460,20 +509,26 @@ mod tests {
         };
         let (filter, src) = (filter(), source(256, 128));
         let variants = [Variant::DirectNaive, Variant::DirectShared];
-        let build = |variant| Plan::builder(&filter).device(Device::Gpu(0)).variant(variant).build().unwrap();
+        let build = |variant| {
+            Plan::builder(&filter).device(Device::Gpu(0)).variant(variant).build().unwrap()
+        };
         let plans = variants.map(build);
         let problem = Problem { filter: &filter, border: Border::default(), src: &src };
         let mut contest = OnGpu::new(&gpu, problem, gpu.upload(&src.view()).unwrap()).unwrap();
         let run: OnDevice<'_> = Box::new(|_, _, _| Ok(()));
         assert!(contest.enter(Contender { name: "idle".to_owned(), must: BITS, run }).is_err());
         for plan in &plans {
-            let run: OnDevice<'_> = Box::new(|src, dst, stream| plan.run_on_device(src, dst, stream));
+            let run: OnDevice<'_> =
+                Box::new(|src, dst, stream| plan.run_on_device(src, dst, stream));
             contest.enter(Contender { name: "a plan".to_owned(), must: BITS, run }).unwrap();
         }
         contest.enter_replayed("replayed".to_owned(), &plans[0]).unwrap();
         let times = contest.time(2).unwrap();
-        let told: Vec<_> = times.entries.iter().map(|entry| entry.checked.against.to_string()).collect();
+        let told: Vec<_> =
+            times.entries.iter().map(|entry| entry.checked.against.to_string()).collect();
         assert_eq!(told, ["f64", "a plan, all bits", "the same, not recorded, all bits"]);
-        assert!(times.entries.iter().all(|entry| entry.times.len() == 2) && times.copies.len() == 2);
+        assert!(
+            times.entries.iter().all(|entry| entry.times.len() == 2) && times.copies.len() == 2
+        );
     }
 }

@@ -166,15 +166,19 @@ impl Job {
                 timed(ROUND * callers, || {
                     std::thread::scope(|scope| {
                         let call = |dst: &mut Image<P>| (0..ROUND).try_for_each(|_| call(dst));
-                        let callers: Vec<_> = all.iter_mut().map(|dst| scope.spawn(move || call(dst))).collect();
+                        let callers: Vec<_> =
+                            all.iter_mut().map(|dst| scope.spawn(move || call(dst))).collect();
                         let mut joined = callers.into_iter().map(|caller| caller.join());
-                        joined.try_for_each(|outcome| Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??))
+                        joined.try_for_each(|outcome| {
+                            Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??)
+                        })
                     })
                 })
             }
             Planes => {
                 let gpu = Gpu::open(0)?;
-                let mut planes = gpu.image_of(Shape { width, height, channels }, F32, Layout::Planar)?;
+                let mut planes =
+                    gpu.image_of(Shape { width, height, channels }, F32, Layout::Planar)?;
                 timed(1, || {
                     gpu.upload_into(&src.view(), &mut planes)?;
                     gpu.download(&planes)?;
@@ -214,7 +218,10 @@ fn timed(calls: usize, mut run: impl FnMut() -> Result<()>) -> Result<Time> {
     }
     let took = begin.elapsed().as_secs_f64();
     let ran = before.and_then(|before| running().ok()?.checked_sub(before));
-    Ok(Time { us: micros(median(times)) / calls as f64, cores: ran.map(|ran| ran.as_secs_f64() / took) })
+    Ok(Time {
+        us: micros(median(times)) / calls as f64,
+        cores: ran.map(|ran| ran.as_secs_f64() / took),
+    })
 }
 
 /// A job's times, by the number of threads.
@@ -242,7 +249,8 @@ impl Row {
             match best {
                 Some((fewer, least)) if us > MOST * least + SLACK => {
                     let ratio = text::number(us / least);
-                    self.broken = Some(format!("{threads} threads take {ratio} times as long as {fewer}"));
+                    self.broken =
+                        Some(format!("{threads} threads take {ratio} times as long as {fewer}"));
                 }
                 Some((_, least)) if us >= least => {}
                 _ => best = Some((threads, us)),
@@ -257,7 +265,8 @@ fn cores() -> usize {
 
 /// 1, 2, 4 and so on, and the most.
 fn counts(most: usize) -> Vec<usize> {
-    let mut counts: Vec<_> = (0..).map(|power| 1 << power).take_while(|&count| count < most).collect();
+    let mut counts: Vec<_> =
+        (0..).map(|power| 1 << power).take_while(|&count| count < most).collect();
     counts.push(most);
     counts
 }
@@ -268,7 +277,8 @@ fn counts(most: usize) -> Vec<usize> {
 /// Device and memory errors; more threads that take longer.
 pub fn run(options: &Options) -> Result<()> {
     if !options.measure.is_empty() {
-        let jobs = options.measure.iter().map(|&number| JOBS.get(number).context("there is no such job"));
+        let jobs =
+            options.measure.iter().map(|&number| JOBS.get(number).context("there is no such job"));
         let times: Vec<Time> = jobs.map(|job| job?.measure()).collect::<Result<_>>()?;
         return output::print(&serde_json::to_string(&times)?);
     }
@@ -279,7 +289,11 @@ pub fn run(options: &Options) -> Result<()> {
         .filter(|&number| JOBS[number].name().contains(&options.only))
         .filter(|&number| gpu.is_ok() || !JOBS[number].needs_gpu())
         .collect();
-    ensure!(!jobs.is_empty(), "no job that can run here has a name that contains \"{}\"", options.only);
+    ensure!(
+        !jobs.is_empty(),
+        "no job that can run here has a name that contains \"{}\"",
+        options.only
+    );
     let row = |&number: &usize| Row { job: JOBS[number].name(), times: Vec::new(), broken: None };
     let mut rows: Vec<Row> = jobs.iter().map(row).collect();
     let counts = counts(most);
@@ -311,11 +325,14 @@ pub fn run(options: &Options) -> Result<()> {
 fn times(threads: usize, jobs: &[usize]) -> Result<Vec<Time>> {
     let numbers: Vec<_> = jobs.iter().map(usize::to_string).collect();
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["cores", "--measure", &numbers.join(",")]).env("RAYON_NUM_THREADS", threads.to_string());
+    command
+        .args(["cores", "--measure", &numbers.join(",")])
+        .env("RAYON_NUM_THREADS", threads.to_string());
     let told = command.output().context("starting a process")?;
     let why = String::from_utf8_lossy(&told.stderr);
     ensure!(told.status.success(), "with {threads} threads: {}", why.trim());
-    let times: Vec<Time> = serde_json::from_slice(&told.stdout).context("reading what a process printed")?;
+    let times: Vec<Time> =
+        serde_json::from_slice(&told.stdout).context("reading what a process printed")?;
     ensure!(times.len() == jobs.len(), "a process measured {} of {} jobs", times.len(), jobs.len());
     Ok(times)
 }
@@ -337,7 +354,11 @@ fn table(counts: &[usize], rows: &[Row], gpu: &apron::Result<Gpu>) -> String {
         line.push(row.broken.clone().unwrap_or_default());
         line
     });
-    format!("{} cores, {place}; \"cores busy\": with the most threads\n{}", cores(), text::table(&header, 1, lines))
+    format!(
+        "{} cores, {place}; \"cores busy\": with the most threads\n{}",
+        cores(),
+        text::table(&header, 1, lines)
+    )
 }
 
 #[cfg(test)]
@@ -355,13 +376,20 @@ mod tests {
 
     #[test]
     fn more_threads_that_are_slower_are_found() {
-        for right in [&[1000.0, 1000.0, 1100.0][..], &[1000.0, 600.0, 660.0], &[5.0, 8.0], &[1000.0]] {
+        for right in
+            [&[1000.0, 1000.0, 1100.0][..], &[1000.0, 600.0, 660.0], &[5.0, 8.0], &[1000.0]]
+        {
             assert_eq!(row(right).broken, None, "{right:?}");
         }
-        for wrong in [&[1000.0, 1200.0][..], &[1000.0, 500.0, 600.0, 400.0], &[52.0, 57.0, 105.0, 2551.0]] {
+        for wrong in
+            [&[1000.0, 1200.0][..], &[1000.0, 500.0, 600.0, 400.0], &[52.0, 57.0, 105.0, 2551.0]]
+        {
             assert!(row(wrong).broken.is_some(), "{wrong:?}");
         }
-        assert_eq!(row(&[52.0, 57.0, 105.0]).broken.unwrap(), "4 threads take 2.02 times as long as 1");
+        assert_eq!(
+            row(&[52.0, 57.0, 105.0]).broken.unwrap(),
+            "4 threads take 2.02 times as long as 1"
+        );
         // The least of several counts.
         let mut again = row(&[1000.0, 1200.0]);
         again.add(2, Time { us: 900.0, cores: None });
@@ -371,7 +399,9 @@ mod tests {
 
     #[test]
     fn threads_double_up_to_the_most() {
-        for (most, expected) in [(1, &[1][..]), (2, &[1, 2]), (12, &[1, 2, 4, 8, 12]), (16, &[1, 2, 4, 8, 16])] {
+        for (most, expected) in
+            [(1, &[1][..]), (2, &[1, 2]), (12, &[1, 2, 4, 8, 12]), (16, &[1, 2, 4, 8, 16])]
+        {
             assert_eq!(counts(most), expected);
         }
     }

@@ -89,7 +89,10 @@ pub fn run(options: &Options) -> Result<()> {
     for picture in PICTURES {
         let path = options.assets.join(picture.file);
         let source = image::open(&path).with_context(|| {
-            format!("reading {}; name the folder of the demo pictures with --assets", path.display())
+            format!(
+                "reading {}; name the folder of the demo pictures with --assets",
+                path.display()
+            )
         })?;
         let name = picture.file.split('.').next().unwrap_or(picture.file);
         thumbnails.push((name.to_owned(), thumbnail(&source, picture.corner)));
@@ -101,12 +104,18 @@ pub fn run(options: &Options) -> Result<()> {
             }
             // Grey stays grey; alpha is not shown.
             let done = match &source {
-                DynamicImage::ImageLuma8(grey) => filter_one(&plan, &filter, view, grey.as_raw(), &source, 1)?,
+                DynamicImage::ImageLuma8(grey) => {
+                    filter_one(&plan, &filter, view, grey.as_raw(), &source, 1)?
+                }
                 other => filter_one(&plan, &filter, view, other.to_rgb8().as_raw(), &source, 3)?,
             };
-            let file = options.out.join(format!("{name}-{}.png", text.replace([':', '=', ','], "-")));
+            let file =
+                options.out.join(format!("{name}-{}.png", text.replace([':', '=', ','], "-")));
             save(&file, &done.picture)?;
-            thumbnails.push((format!("{text}{}", view.label()), thumbnail(&done.picture, picture.corner)));
+            thumbnails.push((
+                format!("{text}{}", view.label()),
+                thumbnail(&done.picture, picture.corner),
+            ));
             let megapixels = f64::from(source.width()) * f64::from(source.height()) / 1e6;
             rows.push(vec![
                 text.to_owned(),
@@ -139,9 +148,15 @@ pub fn run(options: &Options) -> Result<()> {
 /// The device as text, and the reason if it is the CPU for want of a GPU.
 fn describe(plan: &Plan, fallback: Option<&apron::Error>) -> Result<String> {
     Ok(match (plan.device(), fallback) {
-        (Device::Gpu(ordinal), _) => format!("gpu:{ordinal} is {}\n", Gpu::open(ordinal)?.info().name),
+        (Device::Gpu(ordinal), _) => {
+            format!("gpu:{ordinal} is {}\n", Gpu::open(ordinal)?.info().name)
+        }
         (_, fallback) => {
-            format!("CPU: {} threads{}\n", rayon::current_num_threads(), fallback.map_or_else(String::new, why))
+            format!(
+                "CPU: {} threads{}\n",
+                rayon::current_num_threads(),
+                fallback.map_or_else(String::new, why)
+            )
         }
     })
 }
@@ -166,7 +181,8 @@ fn filter_one(
     let src = ImageView::new(pixels, width, height, channels)?;
     let variant = plan.variant_for(src.shape())?;
     // On the CPU every variant of a family runs the same code.
-    let variant = if plan.device() == Device::Cpu { family_name(variant.family()) } else { variant.name() };
+    let variant =
+        if plan.device() == Device::Cpu { family_name(variant.family()) } else { variant.name() };
     let (shown, seconds, difference) = match view {
         View::Plain => {
             let (result, seconds, difference) = time::<u8>(plan, filter, &src)?;
@@ -175,7 +191,11 @@ fn filter_one(
         view => {
             // Into floats, which keep the sign.
             let (result, seconds, difference) = time::<f32>(plan, filter, &src)?;
-            (result.as_slice().iter().map(|&value| view.level(value)).collect(), seconds, difference)
+            (
+                result.as_slice().iter().map(|&value| view.level(value)).collect(),
+                seconds,
+                difference,
+            )
         }
     };
     let (width, height) = (source.width(), source.height());
@@ -183,11 +203,20 @@ fn filter_one(
         1 => image::GrayImage::from_raw(width, height, shown).map(DynamicImage::from),
         _ => RgbImage::from_raw(width, height, shown).map(DynamicImage::from),
     };
-    Ok(Done { picture: picture.context("a result has the source's size")?, variant, seconds, difference })
+    Ok(Done {
+        picture: picture.context("a result has the source's size")?,
+        variant,
+        seconds,
+        difference,
+    })
 }
 
 /// The result, the median time in seconds, and the greatest difference from the CPU's result.
-fn time<D: Pixel>(plan: &Plan, filter: &Filter, src: &ImageView<'_, u8>) -> Result<(Image<D>, f64, Option<f32>)> {
+fn time<D: Pixel>(
+    plan: &Plan,
+    filter: &Filter,
+    src: &ImageView<'_, u8>,
+) -> Result<(Image<D>, f64, Option<f32>)> {
     let shape = src.shape();
     let mut dst = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
     let times = on_host(9, || plan.run(src, &mut dst.view_mut()))?;
@@ -196,10 +225,15 @@ fn time<D: Pixel>(plan: &Plan, filter: &Filter, src: &ImageView<'_, u8>) -> Resu
     } else {
         let mut expected = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
         // The family that the device used.
-        let cpu = Plan::builder(filter).device(Device::Cpu).variant(plan.variant_for(shape)?).build()?;
+        let cpu =
+            Plan::builder(filter).device(Device::Cpu).variant(plan.variant_for(shape)?).build()?;
         cpu.run(src, &mut expected.view_mut())?;
         let pairs = dst.as_slice().iter().zip(expected.as_slice());
-        Some(pairs.map(|(found, expected)| (found.to_f32() - expected.to_f32()).abs()).fold(0.0, f32::max))
+        Some(
+            pairs
+                .map(|(found, expected)| (found.to_f32() - expected.to_f32()).abs())
+                .fold(0.0, f32::max),
+        )
     };
     Ok((dst, median(times).as_secs_f64(), difference))
 }

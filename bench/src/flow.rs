@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use apron::gpu::{DeviceImage, Gpu, HostImage, LinkRates, Timeline};
 use apron::threads::{self, Effort};
-use apron::{Device, Filter, FlowOptions, Image, ImageView, ImageViewMut, Layout, Pixel, Plan, Scalar, Shape};
+use apron::{
+    Device, Filter, FlowOptions, Image, ImageView, ImageViewMut, Layout, Pixel, Plan, Scalar, Shape,
+};
 use serde::Serialize;
 
 use crate::cases::Class;
@@ -102,10 +104,18 @@ const WORKS: &[Work] = &[
     work("photo, gaussian 12", PHOTO, "gaussian:sigma=12", NONE),
     Work {
         floats: true,
-        ..work("plane, gaussian 2", (8192, 8192, 1), "gaussian:sigma=2", (Some(6000.0), Some(14000.0)))
+        ..work(
+            "plane, gaussian 2",
+            (8192, 8192, 1),
+            "gaussian:sigma=2",
+            (Some(6000.0), Some(14000.0)),
+        )
     },
     work("frame, gaussian 2", FRAME, "gaussian:sigma=2", NONE),
-    Work { pictures: 200, ..work("frames, gaussian 2", FRAME, "gaussian:sigma=2", (Some(154.0), Some(400.0))) },
+    Work {
+        pictures: 200,
+        ..work("frames, gaussian 2", FRAME, "gaussian:sigma=2", (Some(154.0), Some(400.0)))
+    },
     work("small, gaussian 2", (256, 256, 1), "gaussian:sigma=2", NONE),
     work("huge, gaussian 2", (65536, 65536, 1), "gaussian:sigma=2", NONE),
     work("photo, random 201x201", PHOTO, "random", NONE),
@@ -124,7 +134,11 @@ const DISTINCT: usize = 16;
 impl Work {
     fn shape(&self, options: &Options) -> Shape {
         let (width, height, channels) = self.size;
-        Shape { width: (width / options.scale).max(1), height: (height / options.scale).max(1), channels }
+        Shape {
+            width: (width / options.scale).max(1),
+            height: (height / options.scale).max(1),
+            channels,
+        }
     }
 
     /// Bytes of a picture.
@@ -145,7 +159,8 @@ impl Work {
     }
 
     fn picture(&self, options: &Options) -> String {
-        let batch = if self.pictures > 1 { format!("{} of ", self.pictures) } else { String::new() };
+        let batch =
+            if self.pictures > 1 { format!("{} of ", self.pictures) } else { String::new() };
         format!("{batch}{} {}", self.shape(options), if self.floats { "f32" } else { "u8" })
     }
 }
@@ -231,30 +246,46 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let gpus = gpus(options.device)?;
     let chosen = || {
-        let kept =
-            |work: &&Work| work.name.contains(&options.only) && !(options.quick && work.bytes(options) > 1 << 30);
+        let kept = |work: &&Work| {
+            work.name.contains(&options.only) && !(options.quick && work.bytes(options) > 1 << 30)
+        };
         WORKS.iter().filter(kept)
     };
     if options.sweep {
         return sweep(options, &gpus[0], chosen());
     }
     if let Some(path) = &options.timeline {
-        let work = chosen().next().with_context(|| format!("no work's name contains \"{}\"", options.only))?;
+        let work = chosen()
+            .next()
+            .with_context(|| format!("no work's name contains \"{}\"", options.only))?;
         draw(options, &gpus, work, path)?;
     }
     let mut links = Vec::new();
     for gpu in &gpus {
-        links.push(link(format!("gpu:{}", gpu.info().ordinal), std::slice::from_ref(gpu), options)?);
+        links.push(link(
+            format!("gpu:{}", gpu.info().ordinal),
+            std::slice::from_ref(gpu),
+            options,
+        )?);
     }
     if gpus.len() > 1 {
         links.push(link(options.device.to_string(), &gpus, options)?);
     }
     let threads = rayon::current_num_threads();
-    let mut peers = if options.peers { Some(Peers::start(On::Host(gpus[0].info().ordinal, threads))?) } else { None };
-    let libraries =
-        peers.iter().flat_map(|peers| &peers.found).map(|found| format!("{}: {}", found.name, found.version));
+    let mut peers = if options.peers {
+        Some(Peers::start(On::Host(gpus[0].info().ordinal, threads))?)
+    } else {
+        None
+    };
+    let libraries = peers
+        .iter()
+        .flat_map(|peers| &peers.found)
+        .map(|found| format!("{}: {}", found.name, found.version));
     let libraries: Vec<_> = libraries.collect();
-    let missing = peers.iter().flat_map(|peers| &peers.missing).map(|(name, reason)| format!("{name}: {reason}"));
+    let missing = peers
+        .iter()
+        .flat_map(|peers| &peers.missing)
+        .map(|(name, reason)| format!("{name}: {reason}"));
     let mut report = Report {
         gpu: gpus[0].info().name.clone(),
         device: options.device.to_string(),
@@ -285,9 +316,11 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mark = if gpus.len() == 1 { "flow".to_owned() } else { format!("flow-{}", gpus.len()) };
     for path in &options.markdown {
-        let file = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        let file = output::put_between(&file, "bench", |name| (name == mark).then(|| report.markdown()))
-            .with_context(|| format!("{}", path.display()))?;
+        let file =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let file =
+            output::put_between(&file, "bench", |name| (name == mark).then(|| report.markdown()))
+                .with_context(|| format!("{}", path.display()))?;
         output::write(path, file.as_bytes())?;
     }
     Ok(())
@@ -299,7 +332,9 @@ fn gpus(device: Device) -> Result<Vec<Gpu>> {
         Device::Gpu(ordinal) => vec![ordinal],
         Device::Gpus(gpus) => gpus.ordinals().collect(),
         Device::AllGpus => (0..Gpu::count()?).collect(),
-        Device::Cpu | Device::Auto => anyhow::bail!("--device {device}: name GPUs, as gpu:0 or gpu:all"),
+        Device::Cpu | Device::Auto => {
+            anyhow::bail!("--device {device}: name GPUs, as gpu:0 or gpu:all")
+        }
     };
     Ok(ordinals.into_iter().map(Gpu::open).collect::<apron::Result<_>>()?)
 }
@@ -313,12 +348,14 @@ fn settings(options: &Options) -> String {
         ("share", options.share),
         ("deep", options.deep),
     ];
-    let given: Vec<_> = named.iter().filter_map(|(name, value)| Some(format!("{name} {}", (*value)?))).collect();
+    let given: Vec<_> =
+        named.iter().filter_map(|(name, value)| Some(format!("{name} {}", (*value)?))).collect();
     given.join(", ")
 }
 
 fn link(name: String, gpus: &[Gpu], options: &Options) -> Result<Link> {
-    let LinkRates { up, down, both, .. } = Gpu::link_rates(gpus, if options.quick { 8 } else { 32 })?;
+    let LinkRates { up, down, both, .. } =
+        Gpu::link_rates(gpus, if options.quick { 8 } else { 32 })?;
     Ok(Link { gpus: name, up, down, both })
 }
 
@@ -357,7 +394,8 @@ impl<P: Pixel> Pictures<P> {
         let shape = work.shape(options);
         let Shape { width, height, channels } = shape;
         let mut rng = fastrand::Rng::with_seed(17);
-        let mut all = Self { pinned: vec![], pinned_out: vec![], ordinary: vec![], ordinary_out: vec![] };
+        let mut all =
+            Self { pinned: vec![], pinned_out: vec![], ordinary: vec![], ordinary_out: vec![] };
         for _ in 0..work.pictures.min(DISTINCT) {
             let mut image = HostImage::<P>::zeroed(gpu, shape)?;
             image.as_mut_slice().fill_with(|| P::from_f32(rng.u8(..).into()));
@@ -385,9 +423,20 @@ impl<P: Pixel> Pictures<P> {
     }
 }
 
-fn build(filter: &Filter, device: Device, options: &Options, timeline: Option<Timeline>) -> Result<Plan> {
+fn build(
+    filter: &Filter,
+    device: Device,
+    options: &Options,
+    timeline: Option<Timeline>,
+) -> Result<Plan> {
     let Options { feeders, lanes, share, deep, .. } = *options;
-    let builder = Plan::builder(filter).device(device).flow(FlowOptions { feeders, lanes, share, deep, timeline });
+    let builder = Plan::builder(filter).device(device).flow(FlowOptions {
+        feeders,
+        lanes,
+        share,
+        deep,
+        timeline,
+    });
     let builder = match options.band_rows {
         Some(rows) => builder.band_rows(rows),
         None => builder,
@@ -408,7 +457,12 @@ fn time<P: Pixel>(
     Ok(micros(median(times)) / (turns * views.len()) as f64)
 }
 
-fn measure<P: Pixel>(options: &Options, gpus: &[Gpu], work: &Work, peers: Option<&mut Peers>) -> Result<Row> {
+fn measure<P: Pixel>(
+    options: &Options,
+    gpus: &[Gpu],
+    work: &Work,
+    peers: Option<&mut Peers>,
+) -> Result<Row> {
     let rounds = if options.quick { 5 } else { 21 };
     let filter = work.filter()?;
     let mut pictures = Pictures::<P>::new(options, &gpus[0], work)?;
@@ -433,7 +487,11 @@ fn measure<P: Pixel>(options: &Options, gpus: &[Gpu], work: &Work, peers: Option
     Ok(Row {
         work: work.name.to_owned(),
         picture: work.picture(options),
-        filter: if work.filter == "random" { format!("random {RANDOM}x{RANDOM}") } else { filter.to_string() },
+        filter: if work.filter == "random" {
+            format!("random {RANDOM}x{RANDOM}")
+        } else {
+            filter.to_string()
+        },
         pictures: work.pictures,
         bytes: work.bytes(options),
         times,
@@ -453,7 +511,10 @@ fn rivals<P: Pixel>(
 ) -> Result<Vec<Rival>> {
     // The values that every library must come near.
     let all = |images: &[Image<P>]| -> Vec<u8> {
-        images.iter().flat_map(|image| bytemuck::cast_slice::<P, u8>(image.as_slice()).iter().copied()).collect()
+        images
+            .iter()
+            .flat_map(|image| bytemuck::cast_slice::<P, u8>(image.as_slice()).iter().copied())
+            .collect()
     };
     let (pixels, expected) = (all(&pictures.ordinary), all(&pictures.ordinary_out));
     let images = pictures.ordinary.len();
@@ -523,27 +584,46 @@ fn resident(options: &Options, gpus: &[Gpu]) -> Result<Resident> {
 
 /// Draws a work's lanes, from pinned and from ordinary memory.
 fn draw(options: &Options, gpus: &[Gpu], work: &Work, path: &std::path::Path) -> Result<()> {
-    if work.floats { draw_as::<f32>(options, gpus, work, path) } else { draw_as::<u8>(options, gpus, work, path) }
+    if work.floats {
+        draw_as::<f32>(options, gpus, work, path)
+    } else {
+        draw_as::<u8>(options, gpus, work, path)
+    }
 }
 
-fn draw_as<P: Pixel>(options: &Options, gpus: &[Gpu], work: &Work, path: &std::path::Path) -> Result<()> {
+fn draw_as<P: Pixel>(
+    options: &Options,
+    gpus: &[Gpu],
+    work: &Work,
+    path: &std::path::Path,
+) -> Result<()> {
     let timeline = Timeline::default();
     let plan = build(&work.filter()?, options.device, options, Some(timeline.clone()))?;
     let mut pictures = Pictures::<P>::new(options, &gpus[0], work)?;
-    let write = |memory: &str, path: &std::path::Path, run: &mut dyn FnMut() -> apron::Result<()>| -> Result<()> {
+    let write = |memory: &str,
+                 path: &std::path::Path,
+                 run: &mut dyn FnMut() -> apron::Result<()>|
+     -> Result<()> {
         for _ in 0..3 {
             // The first ones load kernels and reserve memory.
             let _ = timeline.take();
             run()?;
         }
-        let title = format!("{} on {}, {memory} memory: {}", work.name, options.device, work.picture(options));
+        let title = format!(
+            "{} on {}, {memory} memory: {}",
+            work.name,
+            options.device,
+            work.picture(options)
+        );
         output::write(path, lanes::draw(&title, &timeline.take()).as_bytes())
     };
     let mut views = pictures.of_pinned();
     write("pinned", path, &mut || plan.run_batch(&mut views))?;
     let mut views = pictures.of_ordinary();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    write("ordinary", &path.with_file_name(format!("{stem}-ordinary.svg")), &mut || plan.run_batch(&mut views))
+    write("ordinary", &path.with_file_name(format!("{stem}-ordinary.svg")), &mut || {
+        plan.run_batch(&mut views)
+    })
 }
 
 /// Times of works under many settings.
@@ -557,7 +637,9 @@ fn sweep<'w>(options: &Options, gpu: &Gpu, works: impl Iterator<Item = &'w Work>
                 all.push([Some(feeders), Some(lanes), None, None]);
             }
         }
-        all.extend([16 << 10, 32 << 10, 128 << 10, 256 << 10].map(|share| [None, None, Some(share), None]));
+        all.extend(
+            [16 << 10, 32 << 10, 128 << 10, 256 << 10].map(|share| [None, None, Some(share), None]),
+        );
         let height = work.shape(options).height;
         for parts in [32, 24, 16, 12, 8, 6, 4, 3] {
             let rows = Some(height.div_ceil(parts));
@@ -577,7 +659,11 @@ fn sweep<'w>(options: &Options, gpu: &Gpu, works: impl Iterator<Item = &'w Work>
                 band_rows: band_rows.or(options.band_rows),
                 ..*options
             };
-            let times = if work.floats { both::<f32>(&given, gpu, work)? } else { both::<u8>(&given, gpu, work)? };
+            let times = if work.floats {
+                both::<f32>(&given, gpu, work)?
+            } else {
+                both::<u8>(&given, gpu, work)?
+            };
             lines.push(vec![settings(&given), text::number(times.0), text::number(times.1)]);
         }
         let table = text::table(&["settings", "pinned us", "ordinary us"], 1, lines);
@@ -601,7 +687,15 @@ impl Report {
     }
 
     fn header(&self) -> Vec<&'static str> {
-        let mut header = vec!["work", "pictures", "pinned us", "% of the link", "ordinary us", "% of copies", "CPU us"];
+        let mut header = vec![
+            "work",
+            "pictures",
+            "pinned us",
+            "% of the link",
+            "ordinary us",
+            "% of copies",
+            "CPU us",
+        ];
         if self.gpus > 1 {
             header.extend(["one GPU, pinned / ordinary us", "gain, pinned / ordinary"]);
         }
@@ -615,7 +709,9 @@ impl Report {
     fn cells(&self, row: &Row) -> Vec<String> {
         let Times { pinned, ordinary, cpu } = row.times;
         // Every byte goes both ways.
-        let share = |us: f64, limit: f64| format!("{:.0}", 100.0 * 2.0 * row.bytes as f64 / (us * 1e-6) / limit);
+        let share = |us: f64, limit: f64| {
+            format!("{:.0}", 100.0 * 2.0 * row.bytes as f64 / (us * 1e-6) / limit)
+        };
         let or_empty = |value: Option<f64>| value.map_or_else(String::new, text::number);
         let mut cells = vec![
             row.work.clone(),
@@ -636,7 +732,8 @@ impl Report {
             }));
         }
         if !self.libraries.is_empty() {
-            let each = row.rivals.iter().map(|rival| format!("{} {}", rival.name, text::number(rival.us)));
+            let each =
+                row.rivals.iter().map(|rival| format!("{} {}", rival.name, text::number(rival.us)));
             cells.push(each.collect::<Vec<_>>().join("; "));
         }
         cells.push(match row.targets {
@@ -659,7 +756,8 @@ impl Report {
             )
         });
         let links = links.collect::<Vec<_>>().join("; ");
-        let settings = if self.options.is_empty() { String::new() } else { format!("; {}", self.options) };
+        let settings =
+            if self.options.is_empty() { String::new() } else { format!("; {}", self.options) };
         let above = format!(
             "GPUs: {} of {}, {} threads{settings}. Links in this run, pinned, GB/s: {links}. Threads copy {} GB/s from ordinary to \
              pinned memory and back.\n",
@@ -670,8 +768,9 @@ impl Report {
         );
         let mut below = String::new();
         if let Some(Resident { work, us, one }) = &self.resident {
-            let gain =
-                one.map_or_else(String::new, |one| format!("; one GPU: {}, gain {:.2}", text::number(one), one / us));
+            let gain = one.map_or_else(String::new, |one| {
+                format!("; one GPU: {}, gain {:.2}", text::number(one), one / us)
+            });
             below += &format!("{work}: {} us a picture{gain}.\n", text::number(*us));
         }
         let lines = |what: &str, list: &[String]| match list {
@@ -685,7 +784,10 @@ impl Report {
 
     fn text(&self) -> String {
         let (above, below) = self.around();
-        format!("{above}{}{below}", text::table(&self.header(), 2, self.rows.iter().map(|row| self.cells(row))))
+        format!(
+            "{above}{}{below}",
+            text::table(&self.header(), 2, self.rows.iter().map(|row| self.cells(row)))
+        )
     }
 
     fn markdown(&self) -> String {
@@ -712,7 +814,13 @@ mod tests {
             times: times(100.0, 200.0),
             one: Some(times(195.0, 380.0)),
             targets: (Some(90.0), None),
-            rivals: vec![Rival { name: "R".into(), us: 1234.0, difference: None, differ: None, note: String::new() }],
+            rivals: vec![Rival {
+                name: "R".into(),
+                us: 1234.0,
+                difference: None,
+                differ: None,
+                note: String::new(),
+            }],
         };
         let link = |both| Link { gpus: String::new(), up: 1e9, down: 1e9, both };
         let report = Report {
@@ -730,10 +838,25 @@ mod tests {
         };
         // 1 MB both ways in 100 us are 20 GB/s, in 200 us 10.
         let cells = report.cells(&report.rows[0]);
-        let expected = ["w", "p", "100", "50", "200", "50", "", "195 / 380", "1.95 / 1.90", "R 1234", "90.0 / "];
+        let expected = [
+            "w",
+            "p",
+            "100",
+            "50",
+            "200",
+            "50",
+            "",
+            "195 / 380",
+            "1.95 / 1.90",
+            "R 1234",
+            "90.0 / ",
+        ];
         assert_eq!(cells, expected);
         let text = report.markdown();
-        assert!(text.contains("gain 1.95") && text.contains("Not there: S: it is not there."), "{text}");
+        assert!(
+            text.contains("gain 1.95") && text.contains("Not there: S: it is not there."),
+            "{text}"
+        );
         assert_eq!(report.header().len(), cells.len());
     }
 }

@@ -115,7 +115,17 @@ struct Timed {
 /// Device and memory errors; bytes that differ between the devices; a job for which `auto` takes more than 1.3 times the better time.
 pub(crate) fn run(quick: bool, only: &str) -> Result<()> {
     let gpu = Gpu::open(0).context("the jobs are for a machine with a GPU")?;
-    let header = ["job", "cpu us", "gpu us", "auto us", "auto ran on", "ratio", "first call, ms: cpu", "gpu", "auto"];
+    let header = [
+        "job",
+        "cpu us",
+        "gpu us",
+        "auto us",
+        "auto ran on",
+        "ratio",
+        "first call, ms: cpu",
+        "gpu",
+        "auto",
+    ];
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     for (number, job) in JOBS.iter().enumerate().filter(|(_, job)| job.name().contains(only)) {
         let times = match job.scalar {
@@ -131,7 +141,11 @@ pub(crate) fn run(quick: bool, only: &str) -> Result<()> {
         row.extend([times.cpu, times.gpu, times.auto].map(text::number));
         row.extend([times.ran_on.to_string(), format!("{ratio:.2}")]);
         for device in [Device::Cpu, Device::Gpu(0), Device::Auto] {
-            row.push(if quick { String::new() } else { text::number(first_call(number, device)? * 1e3) });
+            row.push(if quick {
+                String::new()
+            } else {
+                text::number(first_call(number, device)? * 1e3)
+            });
         }
         rows.push(row);
     }
@@ -142,7 +156,11 @@ pub(crate) fn run(quick: bool, only: &str) -> Result<()> {
         rayon::current_num_threads(),
         text::table(&header, 1, rows)
     ))?;
-    ensure!(missed.is_empty(), "auto takes more than {AIM} times the better device's time: {}", missed.join("; "));
+    ensure!(
+        missed.is_empty(),
+        "auto takes more than {AIM} times the better device's time: {}",
+        missed.join("; ")
+    );
     Ok(())
 }
 
@@ -150,10 +168,14 @@ pub(crate) fn run(quick: bool, only: &str) -> Result<()> {
 fn first_call(number: usize, device: Device) -> Result<f64> {
     let mut command = Command::new(std::env::current_exe()?);
     let number = number.to_string();
-    let output = command.args(["flow", "--auto", "--first", &number, "--device", &device.to_string()]).output()?;
+    let output = command
+        .args(["flow", "--auto", "--first", &number, "--device", &device.to_string()])
+        .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let seconds = text.trim().parse().ok().filter(|_| output.status.success());
-    seconds.with_context(|| format!("a process of its own: {}", String::from_utf8_lossy(&output.stderr)))
+    seconds.with_context(|| {
+        format!("a process of its own: {}", String::from_utf8_lossy(&output.stderr))
+    })
 }
 
 /// What such a process does: prints the seconds.
@@ -189,7 +211,8 @@ struct Pictures<P> {
 fn fill<P: Pixel>(values: &mut [P], seed: u64) {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
     values.fill_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         P::from_f32((state >> 56) as f32)
     });
 }
@@ -201,7 +224,10 @@ impl<P: Pixel> Pictures<P> {
             let mut values = vec![P::default(); width * height * channels];
             fill(&mut values, number as u64);
             let results = vec![P::default(); width * height * channels];
-            Ok((Image::from_vec(values, width, height, channels)?, Image::from_vec(results, width, height, channels)?))
+            Ok((
+                Image::from_vec(values, width, height, channels)?,
+                Image::from_vec(results, width, height, channels)?,
+            ))
         });
         Ok(Self { ordinary: ordinary.collect::<Result<_>>()?, pinned: Vec::new() })
     }
@@ -224,7 +250,8 @@ impl<P: Pixel> Pictures<P> {
     fn run(&mut self, plan: &Plan) -> apron::Result<()> {
         let ordinary = self.ordinary.iter_mut().map(|(src, dst)| (src.view(), dst.view_mut()));
         let pinned = self.pinned.iter_mut().map(|(src, dst)| (src.view(), dst.view_mut()));
-        let mut views: Vec<(ImageView<'_, P>, ImageViewMut<'_, P>)> = ordinary.chain(pinned).collect();
+        let mut views: Vec<(ImageView<'_, P>, ImageViewMut<'_, P>)> =
+            ordinary.chain(pinned).collect();
         match &mut views[..] {
             [(src, dst)] => plan.run(src, dst),
             views => plan.run_batch(views),
@@ -261,7 +288,11 @@ fn measure<P: Pixel>(job: &Job, quick: bool) -> Result<Timed> {
         sums.push(pictures.checksum());
     }
     let exact = job.scalar == Scalar::U8;
-    ensure!(!exact || sums.iter().all(|sum| *sum == sums[0]), "{}: bytes differ between the devices", job.name());
+    ensure!(
+        !exact || sums.iter().all(|sum| *sum == sums[0]),
+        "{}: bytes differ between the devices",
+        job.name()
+    );
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..if quick { 3 } else { 7 } {
         for (plan, times) in plans.iter().zip(&mut times) {

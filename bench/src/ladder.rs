@@ -39,7 +39,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let report = match &options.from {
         Some(path) => {
-            let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            let bytes =
+                std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
             serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))?
         }
         None => measure(options)?,
@@ -51,8 +52,10 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn measure(options: &Options) -> Result<report::Report> {
     let all = sources();
-    let chosen: Vec<_> =
-        all.iter().filter(|source| options.source.as_ref().is_none_or(|name| name == source.name)).collect();
+    let chosen: Vec<_> = all
+        .iter()
+        .filter(|source| options.source.as_ref().is_none_or(|name| name == source.name))
+        .collect();
     if let (Some(name), true) = (&options.source, chosen.is_empty()) {
         let names: Vec<_> = all.iter().map(|source| source.name).collect();
         bail!("there is no document \"{name}\"; there are: {}", names.join(", "));
@@ -61,9 +64,16 @@ fn measure(options: &Options) -> Result<report::Report> {
     let place = match options.device {
         Device::Cpu => Place::Cpu,
         Device::Gpu(ordinal) => Place::gpu(ordinal)?,
-        Device::Gpus(_) | Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
+        Device::Gpus(_) | Device::AllGpus => {
+            bail!("kernels are measured on one GPU: name it with gpu:N")
+        }
         Device::Auto => match Place::gpu(0) {
-            Err(error) if matches!(error.downcast_ref(), Some(Error::NoGpu { .. } | Error::NoSuchGpu { .. })) => {
+            Err(error)
+                if matches!(
+                    error.downcast_ref(),
+                    Some(Error::NoGpu { .. } | Error::NoSuchGpu { .. })
+                ) =>
+            {
                 fallback = error.downcast_ref().map_or_else(String::new, why);
                 Place::Cpu
             }
@@ -73,7 +83,9 @@ fn measure(options: &Options) -> Result<report::Report> {
     let bench = Bench { place, rounds: if options.common.quick { 3 } else { 11 } };
     let mut report = bench.heading(&fallback);
     for source in chosen {
-        report.sources.push(bench.source(source).with_context(|| format!("source {}", source.name))?);
+        report
+            .sources
+            .push(bench.source(source).with_context(|| format!("source {}", source.name))?);
     }
     Ok(report)
 }
@@ -126,12 +138,20 @@ impl Bench {
         }
         let (device, gpu, peak) = match &self.place {
             Place::Cpu => ("the CPU".to_owned(), None, None),
-            Place::Gpu { gpu, peak, .. } => {
-                (gpu.info().name.clone(), Some(GpuReport::new(gpu, Some(*peak)).line()), Some(*peak))
-            }
+            Place::Gpu { gpu, peak, .. } => (
+                gpu.info().name.clone(),
+                Some(GpuReport::new(gpu, Some(*peak)).line()),
+                Some(*peak),
+            ),
         };
         let heading = [Some(cpu), gpu].into_iter().flatten().collect();
-        report::Report { heading, device, peak_flops: peak, rounds: self.rounds, sources: Vec::new() }
+        report::Report {
+            heading,
+            device,
+            peak_flops: peak,
+            rounds: self.rounds,
+            sources: Vec::new(),
+        }
     }
 
     fn source(&self, source: &Source) -> Result<report::Section> {
@@ -161,14 +181,18 @@ impl Bench {
 
     fn table(&self, table: &Table) -> Result<report::Table> {
         let scene = self.scene(&table.scene);
-        let contenders: Vec<_> =
-            table.steps.iter().map(|step| Contender { kernel: step.kernel, block: step.block }).collect();
+        let contenders: Vec<_> = table
+            .steps
+            .iter()
+            .map(|step| Contender { kernel: step.kernel, block: step.block })
+            .collect();
         let (copy, times) = self.times(&scene, &contenders)?;
         let filter = scene.taps.filter()?;
         let mut rows = Vec::new();
         for (step, measured) in table.steps.iter().zip(times) {
-            let measured =
-                measured.with_context(|| format!("{} does not take {}", step.kernel.name(), scene.size()))?;
+            let measured = measured.with_context(|| {
+                format!("{} does not take {}", step.kernel.name(), scene.size())
+            })?;
             rows.push(report::Row {
                 step: step.label.to_owned(),
                 variant: step.kernel.name().to_owned(),
@@ -205,7 +229,8 @@ impl Bench {
             let scene = self.scene(&point.scene);
             let contender = |&(_, kernel): &(_, Kernel)| Contender { kernel, block: point.block };
             let contenders: Vec<_> = sweep.kernels.iter().map(contender).collect();
-            let (_, times) = self.times(&scene, &contenders).with_context(|| point.label.clone())?;
+            let (_, times) =
+                self.times(&scene, &contenders).with_context(|| point.label.clone())?;
             for (series, measured) in series.iter_mut().zip(times) {
                 series.us.push(measured.map(|measured| micros(measured.time)));
             }
@@ -214,7 +239,10 @@ impl Bench {
         Ok(report::Sweep {
             name: sweep.name.to_owned(),
             title: sweep.title.to_owned(),
-            image: sweep.points.first().map_or_else(String::new, |point| self.scene(&point.scene).size()),
+            image: sweep
+                .points
+                .first()
+                .map_or_else(String::new, |point| self.scene(&point.scene).size()),
             axis: sweep.axis.to_owned(),
             rate: sweep.rate,
             points,
@@ -224,7 +252,9 @@ impl Bench {
 
     fn times(&self, scene: &Scene, contenders: &[Contender]) -> Result<Times> {
         let mut random = fastrand::Rng::with_seed(scene.width as u64);
-        let pixels = (0..scene.width * scene.height * scene.channels).map(|_| f32::random(&mut random)).collect();
+        let pixels = (0..scene.width * scene.height * scene.channels)
+            .map(|_| f32::random(&mut random))
+            .collect();
         let src = Image::from_vec(pixels, scene.width, scene.height, scene.channels)?;
         let filter = scene.taps.filter()?;
         let problem = Problem { filter: &filter, border: scene.border, src: &src };
@@ -245,7 +275,11 @@ impl Bench {
             }
             Place::Gpu { gpu, .. } => {
                 let shape = src.shape();
-                let mut on_device = if scene.by_rows { studies::image_by_rows(gpu, shape)? } else { gpu.image(shape)? };
+                let mut on_device = if scene.by_rows {
+                    studies::image_by_rows(gpu, shape)?
+                } else {
+                    gpu.image(shape)?
+                };
                 gpu.upload_into(&src.view(), &mut on_device)?;
                 let mut contest = OnGpu::new(gpu, problem, on_device)?;
                 let mut distances = Distances { problem, known: Vec::new() };
@@ -257,9 +291,9 @@ impl Bench {
                     let found = contest.enter(contender.enters(run))?;
                     let order = contender.kernel.order();
                     let distance = match order {
-                        Some(order) if scene.reference => {
-                            Some(distances.of(order, &found).with_context(|| contender.kernel.name())?)
-                        }
+                        Some(order) if scene.reference => Some(
+                            distances.of(order, &found).with_context(|| contender.kernel.name())?,
+                        ),
                         _ => None,
                     };
                     taking.push(Some((order, distance)));
@@ -291,10 +325,17 @@ fn taken<T>(contender: apron::Result<T>) -> Result<Option<T>> {
 impl Contender {
     /// The contender for a contest.
     fn enters<Run>(&self, run: Run) -> contest::Contender<Run> {
-        contest::Contender { name: self.kernel.name().to_owned(), must: Must::of(self.kernel.order(), None), run }
+        contest::Contender {
+            name: self.kernel.name().to_owned(),
+            must: Must::of(self.kernel.order(), None),
+            run,
+        }
     }
 
-    fn on_cpu(&self, Problem { filter, border, src }: Problem<'_, f32>) -> apron::Result<OnHost<'static, f32>> {
+    fn on_cpu(
+        &self,
+        Problem { filter, border, src }: Problem<'_, f32>,
+    ) -> apron::Result<OnHost<'static, f32>> {
         Ok(match self.kernel {
             Kernel::Study(study) => {
                 let plan = study.plan_on_cpu(filter, border)?;
@@ -302,14 +343,22 @@ impl Contender {
                 Box::new(move |src, dst| plan.run(src, dst))
             }
             Kernel::Apron(variant) => {
-                let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build()?;
+                let plan = Plan::builder(filter)
+                    .border(border)
+                    .device(Device::Cpu)
+                    .variant(variant)
+                    .build()?;
                 plan.variant_for(src.shape())?;
                 Box::new(move |src, dst| plan.run(&src.view(), &mut dst.view_mut()))
             }
         })
     }
 
-    fn on_gpu(&self, gpu: &Gpu, Problem { filter, border, src }: Problem<'_, f32>) -> apron::Result<OnDevice<'static>> {
+    fn on_gpu(
+        &self,
+        gpu: &Gpu,
+        Problem { filter, border, src }: Problem<'_, f32>,
+    ) -> apron::Result<OnDevice<'static>> {
         Ok(match self.kernel {
             Kernel::Study(study) => {
                 let mut plan = study.plan(filter, border, gpu, self.block)?;
@@ -318,7 +367,8 @@ impl Contender {
             }
             Kernel::Apron(variant) => {
                 let device = Device::Gpu(gpu.info().ordinal);
-                let plan = Plan::builder(filter).border(border).device(device).variant(variant).build()?;
+                let plan =
+                    Plan::builder(filter).border(border).device(device).variant(variant).build()?;
                 plan.variant_for(src.shape())?;
                 Box::new(move |src, dst, stream| plan.run_on_device(src, dst, stream))
             }
@@ -360,10 +410,16 @@ mod tests {
         let bench = Bench { place, rounds: 1 };
         for source in sources() {
             for table in &source.tables {
-                let scene =
-                    Scene { width: table.scene.width.min(160), height: table.scene.height.min(48), ..table.scene };
-                let contenders: Vec<_> =
-                    table.steps.iter().map(|step| Contender { kernel: step.kernel, block: step.block }).collect();
+                let scene = Scene {
+                    width: table.scene.width.min(160),
+                    height: table.scene.height.min(48),
+                    ..table.scene
+                };
+                let contenders: Vec<_> = table
+                    .steps
+                    .iter()
+                    .map(|step| Contender { kernel: step.kernel, block: step.block })
+                    .collect();
                 let (_, times) = bench.times(&scene, &contenders).unwrap();
                 assert_eq!(times.len(), contenders.len());
                 for (step, measured) in table.steps.iter().zip(times) {

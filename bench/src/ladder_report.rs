@@ -87,7 +87,10 @@ impl Table {
     /// The table's title.
     fn caption(&self) -> String {
         let Self { title, image, taps, border, copy_us, .. } = self;
-        format!("{title}: {image}, {taps} taps, border {border}; the device copies it in {} us", number(*copy_us))
+        format!(
+            "{title}: {image}, {taps} taps, border {border}; the device copies it in {} us",
+            number(*copy_us)
+        )
     }
 
     fn cells(&self, peak: Option<f64>) -> Cells {
@@ -124,7 +127,9 @@ impl Table {
             cells.extend(peak.map(|peak| number(100.0 * flops / peak)));
             cells.push(number(1e6 / row.us));
             if distance {
-                cells.push(row.distance.map_or_else(String::new, |distance| format!("{distance:.1e}")));
+                cells.push(
+                    row.distance.map_or_else(String::new, |distance| format!("{distance:.1e}")),
+                );
             }
             cells
         });
@@ -195,7 +200,10 @@ impl Report {
     /// A Markdown file with the tables of each document where it has a place for them.
     pub(crate) fn put_into(&self, file: &str) -> Result<String> {
         output::put_between(file, "ladder", |name| {
-            self.sources.iter().find(|section| section.name == name).map(|section| self.markdown(section))
+            self.sources
+                .iter()
+                .find(|section| section.name == name)
+                .map(|section| self.markdown(section))
         })
     }
 
@@ -234,7 +242,9 @@ impl Report {
     fn lines(&self, section: &Section, sweep: &Sweep) -> charts::Lines {
         let value = |us: f64, values: usize| if sweep.rate { values as f64 / us } else { us };
         let series = sweep.series.iter().map(|series| {
-            let at = |(us, (_, values)): (&Option<f64>, &(String, usize))| us.map(|us| value(us, *values));
+            let at = |(us, (_, values)): (&Option<f64>, &(String, usize))| {
+                us.map(|us| value(us, *values))
+            };
             (series.label.clone(), series.us.iter().zip(&sweep.points).map(at).collect())
         });
         charts::Lines {
@@ -260,7 +270,12 @@ impl Report {
             let _ = writeln!(body, "<p>Published on: {}.</p>", escape(&section.published_on));
             let mut add = |title: &str, (header, left, rows): Cells| {
                 let header: Vec<_> = header.iter().map(String::as_str).collect();
-                let _ = write!(body, "<h3>{}</h3>\n{}", escape(title), page::table(&header, left, rows));
+                let _ = write!(
+                    body,
+                    "<h3>{}</h3>\n{}",
+                    escape(title),
+                    page::table(&header, left, rows)
+                );
             };
             for table in &section.tables {
                 add(&table.caption(), table.cells(self.peak_flops));
@@ -319,8 +334,16 @@ pub(crate) mod tests {
             rate: true,
             points: vec![("1".to_owned(), 1_000_000), ("2".to_owned(), 1_000_000)],
             series: vec![
-                Series { label: "a".to_owned(), variant: "a".to_owned(), us: vec![Some(10.0), None] },
-                Series { label: "b".to_owned(), variant: "b".to_owned(), us: vec![Some(20.0), Some(50.0)] },
+                Series {
+                    label: "a".to_owned(),
+                    variant: "a".to_owned(),
+                    us: vec![Some(10.0), None],
+                },
+                Series {
+                    label: "b".to_owned(),
+                    variant: "b".to_owned(),
+                    us: vec![Some(20.0), Some(50.0)],
+                },
             ],
         };
         let section = Section {
@@ -348,7 +371,8 @@ pub(crate) mod tests {
         let theirs = ["theirs", "their speed-up"];
         assert_eq!(header[2..4], theirs);
         // 50 MFLOP in 10 us are 5 TFLOP/s, a tenth of the peak; 8 MB in 10 us are 800 GB/s, half as fast as the copy.
-        let second = ["1.25 ms", "1.60x", "10.0", "4.00x", "800", "50.0", "5000", "10.0", "100000", "0.0e0"];
+        let second =
+            ["1.25 ms", "1.60x", "10.0", "4.00x", "800", "50.0", "5000", "10.0", "100000", "0.0e0"];
         assert_eq!(rows[1][2..], second.map(str::to_owned));
         assert_eq!(rows[2][2..4], [String::new(), String::new()]);
     }
@@ -366,8 +390,14 @@ pub(crate) mod tests {
         let report = sample();
         let file = "before\n<!-- ladder one -->\nstale\n<!-- end -->\nafter\n";
         let once = report.put_into(file).unwrap();
-        assert!(once.starts_with("before\n<!-- ladder one -->\n\nTheirs") && once.ends_with("<!-- end -->\nafter\n"));
-        assert!(!once.contains("stale") && once.contains("| second <1> | direct-naive |"), "{once}");
+        assert!(
+            once.starts_with("before\n<!-- ladder one -->\n\nTheirs")
+                && once.ends_with("<!-- end -->\nafter\n")
+        );
+        assert!(
+            !once.contains("stale") && once.contains("| second <1> | direct-naive |"),
+            "{once}"
+        );
         assert_eq!(report.put_into(&once).unwrap(), once);
         assert!(report.put_into("nothing").unwrap_err().to_string().contains("<!-- ladder"));
     }
@@ -379,9 +409,12 @@ pub(crate) mod tests {
         let names: Vec<_> = charts.iter().map(|chart| chart.name.as_str()).collect();
         assert_eq!(names, ["one-1", "one-radius"]);
         let page = report.page(&charts);
-        let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+        let options =
+            roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
         let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
-        let count = |name: &str| document.descendants().filter(|node| node.tag_name().name() == name).count();
+        let count = |name: &str| {
+            document.descendants().filter(|node| node.tag_name().name() == name).count()
+        };
         assert_eq!((count("tr"), count("svg")), (4 + 3, 2));
         assert!(document.descendants().any(|node| node.text() == Some("second <1>")));
     }

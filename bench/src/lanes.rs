@@ -67,9 +67,15 @@ pub(crate) fn draw(title: &str, spans: &[Span]) -> String {
     }
     for (number, &(gpu, lane)) in lanes.iter().enumerate() {
         let y = top + lane_height * number as f64;
-        put(format!("<text x=\"8\" y=\"{:.1}\" fill=\"#010203\">GPU {gpu}, lane {lane}</text>\n", y + LINE + 4.0));
+        put(format!(
+            "<text x=\"8\" y=\"{:.1}\" fill=\"#010203\">GPU {gpu}, lane {lane}</text>\n",
+            y + LINE + 4.0
+        ));
         for span in spans.iter().filter(|span| (span.gpu, span.lane) == (gpu, lane)) {
-            let Some((_, name, line, colour)) = KINDS.into_iter().find(|kind| kind.0 == span.what) else { continue };
+            let Some((_, name, line, colour)) = KINDS.into_iter().find(|kind| kind.0 == span.what)
+            else {
+                continue;
+            };
             let (from, to) = (x(span.start), x(span.end));
             let (picture, rows) = (span.picture, &span.rows);
             let took = span.end.saturating_sub(span.start).as_secs_f64() * 1e6;
@@ -96,7 +102,8 @@ pub(crate) fn draw(title: &str, spans: &[Span]) -> String {
 fn tick(total: f64) -> f64 {
     let rough = (total / 10.0).max(0.1);
     let power = 10f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough).unwrap_or(10.0);
+    let factor =
+        [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= rough).unwrap_or(10.0);
     factor * power
 }
 
@@ -124,10 +131,14 @@ mod tests {
         ];
         let svg = draw("a <run> & more", &spans);
         let tree = roxmltree::Document::parse(&svg).unwrap();
-        let boxes: Vec<_> =
-            tree.descendants().filter(|node| node.children().any(|child| child.has_tag_name("title"))).collect();
+        let boxes: Vec<_> = tree
+            .descendants()
+            .filter(|node| node.children().any(|child| child.has_tag_name("title")))
+            .collect();
         assert_eq!(boxes.len(), spans.len());
-        let number = |node: &roxmltree::Node<'_, '_>, name| node.attribute(name).unwrap().parse::<f64>().unwrap();
+        let number = |node: &roxmltree::Node<'_, '_>, name| {
+            node.attribute(name).unwrap().parse::<f64>().unwrap()
+        };
         for (node, span) in boxes.iter().zip([0, 1, 2, 3, 4].map(|i: usize| &spans[i])) {
             let from = NAMES + WIDTH * (span.start.as_micros() as f64 - 100.0) / 1000.0;
             assert!((number(node, "x") - from).abs() < 0.01, "{span:?}");

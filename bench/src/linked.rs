@@ -39,24 +39,37 @@ impl<P: Random> Library<P> {
     fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
         let shape = expected.shape();
         let inner = |pixels: &[P], margin: usize| {
-            let rows = pixels.chunks(shape.width * shape.channels).take(shape.height - margin).skip(margin);
+            let rows = pixels
+                .chunks(shape.width * shape.channels)
+                .take(shape.height - margin)
+                .skip(margin);
             let inner: Vec<P> = rows
                 .flat_map(|row| &row[margin * shape.channels..row.len() - margin * shape.channels])
                 .copied()
                 .collect();
-            Image::from_vec(inner, shape.width - 2 * margin, shape.height - 2 * margin, shape.channels)
+            Image::from_vec(
+                inner,
+                shape.width - 2 * margin,
+                shape.height - 2 * margin,
+                shape.channels,
+            )
         };
-        let difference = |margin| match (inner(&self.result, margin), inner(expected.as_slice(), margin)) {
-            (Ok(found), Ok(expected)) => check::difference(&found, &expected),
-            _ => f64::INFINITY,
-        };
+        let difference =
+            |margin| match (inner(&self.result, margin), inner(expected.as_slice(), margin)) {
+                (Ok(found), Ok(expected)) => check::difference(&found, &expected),
+                _ => f64::INFINITY,
+            };
         let (whole, inside) = (difference(0), difference(margin));
         let (difference, note) = match self.note {
             "" if whole > 8.0 * inside => (inside, "another border than requested"),
             "" => (whole, ""),
             note => (inside, note),
         };
-        Agreement { difference: Some(difference).filter(|gap| gap.is_finite()), differ: None, note: note.to_owned() }
+        Agreement {
+            difference: Some(difference).filter(|gap| gap.is_finite()),
+            differ: None,
+            note: note.to_owned(),
+        }
     }
 }
 
@@ -99,8 +112,8 @@ mod libraries {
     use imageproc::kernel::Kernel;
     use imageproc::map::WithChannel;
     use libblur::{
-        BlurImage, BlurImageMut, EdgeMode, FastBlurChannels, KernelShape, Scalar, ThreadingPolicy, filter_1d_exact,
-        filter_2d,
+        BlurImage, BlurImageMut, EdgeMode, FastBlurChannels, KernelShape, Scalar, ThreadingPolicy,
+        filter_1d_exact, filter_2d,
     };
 
     use super::{Call, Case, Class, Filter, Image, Library, Linked};
@@ -112,14 +125,18 @@ mod libraries {
     const IMAGEPROC_WORK: usize = 1 << 32;
 
     fn dense(filter: &Filter) -> Vec<f32> {
-        let cells = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
+        let cells =
+            (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
         cells.map(|(row, col)| filter.tap(row, col) as f32).collect()
     }
 
     /// The row and the column, in cases in which they are given.
     fn pair(case: &Case, filter: &Filter) -> Option<(Vec<f32>, Vec<f32>)> {
         let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
-        filter.separated().filter(|_| case.form.class() == Class::Pair).map(|(row, column)| (round(row), round(column)))
+        filter
+            .separated()
+            .filter(|_| case.form.class() == Class::Pair)
+            .map(|(row, column)| (round(row), round(column)))
     }
 
     /// A library's filter, its result not yet computed.
@@ -163,7 +180,10 @@ mod libraries {
         }
     }
 
-    fn image<P: Pixel<Subpixel = u8> + 'static>(case: &Case, picture: ImageBuffer<P, Vec<u8>>) -> Library<u8> {
+    fn image<P: Pixel<Subpixel = u8> + 'static>(
+        case: &Case,
+        picture: ImageBuffer<P, Vec<u8>>,
+    ) -> Library<u8> {
         // It takes the same sigma for a number of taps.
         let parameters = GaussianBlurParameters::new_from_kernel_size(case.taps as f32);
         let run = move |out: &mut Vec<u8>| {
@@ -178,7 +198,8 @@ mod libraries {
         ($case:expr, $filter:expr, $src:expr, $value:ty) => {{
             let case = $case;
             let colour = case.channels == 3;
-            let channels = if colour { FastBlurChannels::Channels3 } else { FastBlurChannels::Plane };
+            let channels =
+                if colour { FastBlurChannels::Channels3 } else { FastBlurChannels::Plane };
             let (width, height) = (case.width as u32, case.height as u32);
             let pixels = $src.as_slice().to_vec();
             let (border, constant, threads) =
@@ -188,8 +209,11 @@ mod libraries {
                     let run = move |out: &mut Vec<$value>| {
                         let src = BlurImage::borrow(&pixels, width, height, channels);
                         let mut dst = BlurImageMut::borrow(out, width, height, channels);
-                        let filter =
-                            if colour { filter_1d_exact::<$value, f32, 3> } else { filter_1d_exact::<$value, f32, 1> };
+                        let filter = if colour {
+                            filter_1d_exact::<$value, f32, 3>
+                        } else {
+                            filter_1d_exact::<$value, f32, 1>
+                        };
                         filter(&src, &mut dst, &row, &column, border, constant, threads)
                             .map_err(|error| error.to_string())
                     };
@@ -200,8 +224,10 @@ mod libraries {
                     let run = move |out: &mut Vec<$value>| {
                         let src = BlurImage::borrow(&pixels, width, height, channels);
                         let mut dst = BlurImageMut::borrow(out, width, height, channels);
-                        filter_2d::<$value, f32>(&src, &mut dst, &taps, shape, border, constant, threads)
-                            .map_err(|error| error.to_string())
+                        filter_2d::<$value, f32>(
+                            &src, &mut dst, &taps, shape, border, constant, threads,
+                        )
+                        .map_err(|error| error.to_string())
                     };
                     library("libblur filter_2d", Class::Dense, "", case, Box::new(run))
                 }
@@ -210,7 +236,9 @@ mod libraries {
     }
 
     /// A copy of the pixels as image has them.
-    fn picture<P: Pixel<Subpixel = C>, C: Random + Primitive>(src: &Image<C>) -> Option<ImageBuffer<P, Vec<C>>> {
+    fn picture<P: Pixel<Subpixel = C>, C: Random + Primitive>(
+        src: &Image<C>,
+    ) -> Option<ImageBuffer<P, Vec<C>>> {
         let shape = src.shape();
         ImageBuffer::from_raw(shape.width as u32, shape.height as u32, src.as_slice().to_vec())
     }
@@ -221,14 +249,24 @@ mod libraries {
             let mut libraries = vec![libblur!(case, filter, src, u8)];
             match case.channels {
                 1 => {
-                    libraries.extend(picture::<Luma<u8>, _>(src).map(|picture| imageproc(case, filter, picture)));
-                    libraries
-                        .extend(picture::<Luma<u8>, _>(src).filter(|_| gaussian).map(|picture| image(case, picture)));
+                    libraries.extend(
+                        picture::<Luma<u8>, _>(src).map(|picture| imageproc(case, filter, picture)),
+                    );
+                    libraries.extend(
+                        picture::<Luma<u8>, _>(src)
+                            .filter(|_| gaussian)
+                            .map(|picture| image(case, picture)),
+                    );
                 }
                 _ => {
-                    libraries.extend(picture::<Rgb<u8>, _>(src).map(|picture| imageproc(case, filter, picture)));
-                    libraries
-                        .extend(picture::<Rgb<u8>, _>(src).filter(|_| gaussian).map(|picture| image(case, picture)));
+                    libraries.extend(
+                        picture::<Rgb<u8>, _>(src).map(|picture| imageproc(case, filter, picture)),
+                    );
+                    libraries.extend(
+                        picture::<Rgb<u8>, _>(src)
+                            .filter(|_| gaussian)
+                            .map(|picture| image(case, picture)),
+                    );
                 }
             }
             libraries
@@ -241,7 +279,9 @@ mod libraries {
                 return Vec::new();
             }
             let mut libraries = vec![libblur!(case, filter, src, f32)];
-            libraries.extend(picture::<Luma<f32>, _>(src).map(|picture| imageproc(case, filter, picture)));
+            libraries.extend(
+                picture::<Luma<f32>, _>(src).map(|picture| imageproc(case, filter, picture)),
+            );
             libraries
         }
     }

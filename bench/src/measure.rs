@@ -57,7 +57,10 @@ pub fn copy(src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Re
 ///
 /// # Errors
 /// Those of `run`.
-pub fn on_host<E>(rounds: usize, mut run: impl FnMut() -> Result<(), E>) -> Result<Vec<Duration>, E> {
+pub fn on_host<E>(
+    rounds: usize,
+    mut run: impl FnMut() -> Result<(), E>,
+) -> Result<Vec<Duration>, E> {
     run()?;
     (0..rounds)
         .map(|_| {
@@ -82,7 +85,8 @@ pub struct Turn {
 
 impl Turn {
     /// Of runs that take less than the lead. Longer ones are timed once, from their start.
-    pub const BRIEF: Self = Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
+    pub const BRIEF: Self =
+        Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
 
     /// Of contenders that are many, and whose times need not be exact.
     pub const SHORT: Self = Self { lead: Duration::from_millis(5), span: Duration::from_millis(5) };
@@ -257,7 +261,10 @@ impl Bed {
     }
 
     /// One run over each pair.
-    fn pass(&mut self, run: &mut impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>) -> Result<()> {
+    fn pass(
+        &mut self,
+        run: &mut impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>,
+    ) -> Result<()> {
         let Self { pairs, stream, .. } = self;
         pairs.iter_mut().try_for_each(|(src, dst)| run(src, dst, stream))
     }

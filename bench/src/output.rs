@@ -54,7 +54,8 @@ impl Common {
             }
         }
         for path in &self.markdown {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("reading {}", path.display()))?;
             let text = put(&text).with_context(|| format!("{}", path.display()))?;
             write(path, text.as_bytes())?;
         }
@@ -64,14 +65,21 @@ impl Common {
 
 /// A Markdown file with its tables: between each line "<!-- WORD NAME -->" and the next "<!-- end -->" comes what `table` has
 /// for the name, if it has something.
-pub(crate) fn put_between(file: &str, word: &str, table: impl Fn(&str) -> Option<String>) -> Result<String> {
+pub(crate) fn put_between(
+    file: &str,
+    word: &str,
+    table: impl Fn(&str) -> Option<String>,
+) -> Result<String> {
     let (mut text, mut rest, mut put) = (String::new(), file, false);
     let begin = format!("<!-- {word} ");
     while let Some(at) = rest.find(&begin) {
-        let (name, _) =
-            rest[at + begin.len()..].split_once(" -->\n").with_context(|| format!("\"{begin}\" has no end"))?;
+        let (name, _) = rest[at + begin.len()..]
+            .split_once(" -->\n")
+            .with_context(|| format!("\"{begin}\" has no end"))?;
         let (before, after) = rest.split_at(at + begin.len() + name.len() + " -->\n".len());
-        let end = after.find("<!-- end -->").with_context(|| format!("no \"<!-- end -->\" after {begin}{name}"))?;
+        let end = after
+            .find("<!-- end -->")
+            .with_context(|| format!("no \"<!-- end -->\" after {begin}{name}"))?;
         let table = table(name).map(|table| format!("\n{table}\n"));
         put |= table.is_some();
         text += before;
@@ -103,7 +111,8 @@ fn shorten(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(shorten),
         Value::Object(members) => members.values_mut().for_each(shorten),
         Value::Number(number) if number.is_f64() => {
-            let rounded = number.as_f64().and_then(|number| format!("{number:.4e}").parse::<f64>().ok());
+            let rounded =
+                number.as_f64().and_then(|number| format!("{number:.4e}").parse::<f64>().ok());
             *value = rounded.map_or(Value::Null, Value::from);
         }
         _ => {}
@@ -113,7 +122,9 @@ fn shorten(value: &mut Value) {
 /// Prints; a reader that has gone away is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing")
+        }
         _ => Ok(()),
     }
 }
@@ -126,7 +137,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     };
     let name = || format!("writing {}", path.display());
     std::fs::create_dir_all(folder).with_context(name)?;
-    let mut file = tempfile::Builder::new().prefix(".apron-").tempfile_in(folder).with_context(name)?;
+    let mut file =
+        tempfile::Builder::new().prefix(".apron-").tempfile_in(folder).with_context(name)?;
     file.write_all(bytes).with_context(name)?;
     let mut permissions = file.as_file().metadata().with_context(name)?.permissions();
     readable(&mut permissions);
@@ -154,7 +166,8 @@ mod tests {
         let table = |name: &str| (name != "b").then(|| format!("table {name}\n"));
         let file = "x\n<!-- t a -->\nold\n<!-- end -->\ny\n<!-- t b -->\nkept\n<!-- end -->\nz\n";
         let once = put_between(file, "t", table).unwrap();
-        let found = "x\n<!-- t a -->\n\ntable a\n\n<!-- end -->\ny\n<!-- t b -->\nkept\n<!-- end -->\nz\n";
+        let found =
+            "x\n<!-- t a -->\n\ntable a\n\n<!-- end -->\ny\n<!-- t b -->\nkept\n<!-- end -->\nz\n";
         assert_eq!(once, found);
         assert_eq!(put_between(&once, "t", table).unwrap(), once);
         for wrong in ["nothing", "<!-- t b -->\n<!-- end -->\n", "<!-- t a -->\nno end"] {
@@ -164,8 +177,9 @@ mod tests {
 
     #[test]
     fn json_has_a_line_for_each_row_and_five_digits() {
-        let text =
-            json(&json!({"rows": [{"us": 1234.5678, "taps": 1234567}, {"us": 1e-9 / 3.0}], "none": [], "x": null}));
+        let text = json(
+            &json!({"rows": [{"us": 1234.5678, "taps": 1234567}, {"us": 1e-9 / 3.0}], "none": [], "x": null}),
+        );
         assert_eq!(
             text.unwrap(),
             "{\n\"none\": [],\n\"rows\": [\n  {\"taps\":1234567,\"us\":1234.6},\n  {\"us\":3.3333e-10}\n],\n\"x\": null\n}\n"

@@ -25,9 +25,15 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
             let figures = [duel.ours_us, duel.rival_us].map(|us| format!("{us:.1}"));
             let names = [&duel.case, duel.class.name(), &duel.device, &duel.ours, &duel.rival];
             let ratio = format!("{:.2}", duel.ratio);
-            names.map(str::to_owned).into_iter().chain(figures).chain([ratio, verdict.to_owned()]).collect()
+            names
+                .map(str::to_owned)
+                .into_iter()
+                .chain(figures)
+                .chain([ratio, verdict.to_owned()])
+                .collect()
         });
-        let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio", ""];
+        let header =
+            ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio", ""];
         page += "<h2>Compared with the best rival</h2>\n";
         page += &table(&header, 5, rows);
     }
@@ -61,7 +67,11 @@ pub(crate) fn figure(chart: &Chart) -> String {
     format!("<figure aria-label=\"{}\">{}</figure>\n", escape(&chart.title), chart.svg)
 }
 
-pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(
+    header: &[&str],
+    left: usize,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let mut text = "<table>\n".to_owned();
     let mut line = |tag: &str, cells: &[&str]| {
         text += "<tr>";
@@ -94,12 +104,18 @@ mod tests {
         report.rows.extend(sample("8192x8192-17x17").rows);
         let charts = charts::draw(&report).unwrap();
         let page = page::write(&report, "", &charts);
-        let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+        let options =
+            roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
         let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
-        let count = |name: &str| document.descendants().filter(|node| node.tag_name().name() == name).count();
+        let count = |name: &str| {
+            document.descendants().filter(|node| node.tag_name().name() == name).count()
+        };
         assert_eq!(count("tr"), report.rows.len() + report.duels.len() + 2);
         assert_eq!(count("svg"), charts.len());
         assert!(document.descendants().any(|node| node.text() == Some("NPP <1> & \"2\"")));
-        assert!(!page.contains("http://") || page.matches("http://").count() == charts.len(), "only the SVG namespace");
+        assert!(
+            !page.contains("http://") || page.matches("http://").count() == charts.len(),
+            "only the SVG namespace"
+        );
     }
 }

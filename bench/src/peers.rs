@@ -117,10 +117,20 @@ enum Answer {
 impl Peers {
     /// Starts Python, if there is one.
     pub(crate) fn start(on: On) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("apron-peers-").tempdir().context("making a temporary folder")?;
+        let folder = tempfile::Builder::new()
+            .prefix("apron-peers-")
+            .tempdir()
+            .context("making a temporary folder")?;
         std::fs::write(folder.path().join("peers.py"), PROGRAM).context("writing peers.py")?;
-        let mut peers =
-            Self { on, folder, talk: None, found: Vec::new(), missing: Vec::new(), without: Vec::new(), case: None };
+        let mut peers = Self {
+            on,
+            folder,
+            talk: None,
+            found: Vec::new(),
+            missing: Vec::new(),
+            without: Vec::new(),
+            case: None,
+        };
         peers.restart();
         Ok(peers)
     }
@@ -134,11 +144,13 @@ impl Peers {
             Ok((talk, hello)) => {
                 self.talk = Some(talk);
                 self.found = hello.peers;
-                self.missing = hello.missing.into_iter().map(|peer| (peer.name, peer.reason)).collect();
+                self.missing =
+                    hello.missing.into_iter().map(|peer| (peer.name, peer.reason)).collect();
             }
             Err(error) => {
                 self.found.clear();
-                self.missing = vec![("python3".to_owned(), format!("{error:#}{}", self.last_words()))];
+                self.missing =
+                    vec![("python3".to_owned(), format!("{error:#}{}", self.last_words()))];
             }
         }
     }
@@ -146,7 +158,10 @@ impl Peers {
     /// The last line that the program wrote before it ended.
     fn last_words(&self) -> String {
         let text = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        text.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"))
+        text.lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .map_or_else(String::new, |line| format!(": {line}"))
     }
 
     /// Gives a case to the libraries, its filter in the classes named; the names of those that take it.
@@ -183,8 +198,9 @@ impl Peers {
             Ok(path)
         };
         let filter = problem.filter;
-        let taps: Vec<Vec<f64>> =
-            (0..filter.rows()).map(|r| (0..filter.cols()).map(|c| filter.tap(r, c)).collect()).collect();
+        let taps: Vec<Vec<f64>> = (0..filter.rows())
+            .map(|r| (0..filter.cols()).map(|c| filter.tap(r, c)).collect())
+            .collect();
         let pair = filter.separated();
         self.case = Some(json!({
             "images": problem.images,
@@ -209,8 +225,9 @@ impl Peers {
     fn reopen(&mut self) -> Vec<Found> {
         let (Some(talk), Some(case)) = (&mut self.talk, &self.case) else { return Vec::new() };
         let names = talk.ask(&json!({"do": "open", "case": case})).ok();
-        let names: Vec<String> =
-            names.and_then(|mut answer| serde_json::from_value(answer["peers"].take()).ok()).unwrap_or_default();
+        let names: Vec<String> = names
+            .and_then(|mut answer| serde_json::from_value(answer["peers"].take()).ok())
+            .unwrap_or_default();
         self.found.iter().filter(|peer| names.contains(&peer.name)).cloned().collect()
     }
 
@@ -227,12 +244,20 @@ impl Peers {
     }
 
     /// Times on the GPU of a library that was checked.
-    pub(crate) fn time(&mut self, peer: &str, rounds: usize) -> Result<Vec<Duration>, Option<String>> {
+    pub(crate) fn time(
+        &mut self,
+        peer: &str,
+        rounds: usize,
+    ) -> Result<Vec<Duration>, Option<String>> {
         self.times(peer, json!({"rounds": rounds}))
     }
 
     /// Times on the CPU of a library that was checked.
-    pub(crate) fn take_turn(&mut self, peer: &str, turn: Turn) -> Result<Vec<Duration>, Option<String>> {
+    pub(crate) fn take_turn(
+        &mut self,
+        peer: &str,
+        turn: Turn,
+    ) -> Result<Vec<Duration>, Option<String>> {
         self.times(peer, json!({"lead": turn.lead.as_secs_f64(), "span": turn.span.as_secs_f64()}))
     }
 
@@ -245,7 +270,11 @@ impl Peers {
                     .filter_map(|us| Duration::try_from_secs_f64(us.as_f64()? / 1e6).ok())
                     .filter(|time| !time.is_zero())
                     .collect();
-                if times.is_empty() { Err(Some("no times came back".to_owned())) } else { Ok(times) }
+                if times.is_empty() {
+                    Err(Some("no times came back".to_owned()))
+                } else {
+                    Ok(times)
+                }
             }
             Answer::Skipped(reason) => Err(reason),
         }
@@ -257,7 +286,9 @@ impl Peers {
     }
 
     fn request(&mut self, peer: &str, request: &Value) -> Answer {
-        let Some(talk) = &mut self.talk else { return Answer::Skipped(Some("python3 has ended".to_owned())) };
+        let Some(talk) = &mut self.talk else {
+            return Answer::Skipped(Some("python3 has ended".to_owned()));
+        };
         match talk.ask(request) {
             Ok(answer) => match answer.get("skip") {
                 Some(reason) => Answer::Skipped(reason.as_str().map(str::to_owned)),
@@ -280,17 +311,26 @@ impl Talk {
         let mut command = Command::new("python3");
         command.arg("-u").arg(folder.path().join("peers.py"));
         match on {
-            On::Cpu(threads) => command.args(["--device", "cpu", "--threads", &threads.to_string()]),
-            On::Gpu(ordinal, _) => command.args(["--device", "gpu", "--ordinal", &ordinal.to_string()]),
+            On::Cpu(threads) => {
+                command.args(["--device", "cpu", "--threads", &threads.to_string()])
+            }
+            On::Gpu(ordinal, _) => {
+                command.args(["--device", "gpu", "--ordinal", &ordinal.to_string()])
+            }
             On::Host(ordinal, threads) => {
                 let (ordinal, threads) = (ordinal.to_string(), threads.to_string());
                 command.args(["--device", "host", "--ordinal", &ordinal, "--threads", &threads])
             }
         };
         command.args(without.iter().flat_map(|name| ["--without", name]));
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().context("starting python3")?;
-        let (stdin, stdout) = child.stdin.take().zip(child.stdout.take()).context("python3 has no pipes")?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("starting python3")?;
+        let (stdin, stdout) =
+            child.stdin.take().zip(child.stdout.take()).context("python3 has no pipes")?;
         let (sender, answers) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -311,7 +351,9 @@ impl Talk {
     fn receive(&mut self) -> Result<Value> {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(line) => serde_json::from_str(&line).context("an answer that is no JSON"),
-            Err(RecvTimeoutError::Timeout) => anyhow::bail!("no answer in {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Timeout) => {
+                anyhow::bail!("no answer in {} s", PATIENCE.as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => match self.child.wait() {
                 Ok(status) => anyhow::bail!("python3 ended, {status}"),
                 Err(error) => Err(error).context("python3 ended"),
@@ -341,7 +383,12 @@ mod tests {
         (case.width, case.height) = (67, 41);
         let filter = case.filter().unwrap();
         let src = Image::from_vec(case.pixels(), case.width, case.height, 1).unwrap();
-        let dst = Plan::builder(&filter).device(Device::Cpu).build().unwrap().filter(&src.view()).unwrap();
+        let dst = Plan::builder(&filter)
+            .device(Device::Cpu)
+            .build()
+            .unwrap()
+            .filter(&src.view())
+            .unwrap();
         (case, filter, src, dst)
     }
 
@@ -355,7 +402,9 @@ mod tests {
             pixels[1000] += 1.0;
             let wrong = Image::from_vec(pixels, 67, 41, 1).unwrap();
             for (expected, least, most) in [(&dst, 0.0, 1e-5), (&wrong, 0.9, 1.1)] {
-                for peer in peers.open(&case, &[case.form.class()], &filter, &src, expected).unwrap() {
+                for peer in
+                    peers.open(&case, &[case.form.class()], &filter, &src, expected).unwrap()
+                {
                     let Ok(found) = peers.check(&peer.name) else { continue };
                     let difference = found.difference.unwrap();
                     assert!((least..=most).contains(&difference), "{}: {difference}", peer.name);
@@ -371,7 +420,9 @@ mod tests {
     fn a_program_that_ends_is_started_again_without_its_library() {
         let mut peers = Peers::start(On::Cpu(1)).unwrap();
         let (case, filter, src, dst) = problem("f32-random-5x5");
-        let Some(first) = peers.open(&case, &[Class::Dense], &filter, &src, &dst).unwrap().first().cloned() else {
+        let Some(first) =
+            peers.open(&case, &[Class::Dense], &filter, &src, &dst).unwrap().first().cloned()
+        else {
             println!("skipped: no library is installed");
             return;
         };

@@ -42,7 +42,9 @@ impl<S: Random, D: Random> Pictures<S, D> {
         let src = Image::from_vec(case.pixels::<S>(), each.width, case.rows(), each.channels)?;
         let variant = match step {
             Step::Gradient(_) => None,
-            Step::Filter(filter) if filter.is_separable() || filter.summed().is_some() => Some(Variant::Separable),
+            Step::Filter(filter) if filter.is_separable() || filter.summed().is_some() => {
+                Some(Variant::Separable)
+            }
             Step::Filter(_) => Some(Variant::DirectNaive),
         };
         let plan = Plan::builder(step).device(Device::Cpu).variant(variant).build()?;
@@ -50,7 +52,8 @@ impl<S: Random, D: Random> Pictures<S, D> {
         for i in 0..case.images {
             let rows = i * each.height..(i + 1) * each.height;
             let picture = part(&src, each, rows)?;
-            expected.extend(filtered::<S, D>(&plan, step, &picture).context("on the CPU")?.into_vec());
+            expected
+                .extend(filtered::<S, D>(&plan, step, &picture).context("on the CPU")?.into_vec());
         }
         let expected = Image::from_vec(expected, each.width, case.rows(), each.channels)?;
         Ok(Self { each, src, expected })
@@ -76,7 +79,8 @@ impl<S: Random, D: Random> Pictures<S, D> {
     fn copies(&self, gpu: &Gpu) -> Result<Bed> {
         let (read, written) = (S::SCALAR.bytes(), D::SCALAR.bytes());
         let shape = self.src.shape();
-        let shape = Shape { height: (shape.height * (read + written)).div_ceil(2 * written), ..shape };
+        let shape =
+            Shape { height: (shape.height * (read + written)).div_ceil(2 * written), ..shape };
         let mut source = gpu.image_of(shape, D::SCALAR, Layout::Interleaved)?;
         let stream = gpu.stream()?;
         source.fill(0.0, &stream)?;
@@ -92,7 +96,8 @@ impl<S: Random, D: Random> OnPictures<'_, S, D> {
     /// If it fails, or if a value differs.
     pub(crate) fn enter(&mut self, name: String, plan: Plan) -> Result<()> {
         let (each, gpu) = (self.pictures.each, self.gpu.clone());
-        let mut run: OnDevice<'_> = Box::new(move |src, dst, stream| batch(&gpu, &plan, each, src, dst, stream));
+        let mut run: OnDevice<'_> =
+            Box::new(move |src, dst, stream| batch(&gpu, &plan, each, src, dst, stream));
         let mut once = || -> Result<Checked> {
             let mut stream = self.gpu.stream()?;
             let mut dst = self.pictures.result(self.gpu)?;
@@ -127,7 +132,8 @@ fn part<P: Random>(image: &Image<P>, shape: Shape, rows: Range<usize>) -> Result
 /// What the CPU makes of a picture. Bytes from bytes are rounded as if from the exact sum; other values are those of f32 converted.
 fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> Result<Image<D>> {
     let shape = src.shape();
-    let converted = |pixels: Vec<D>| Image::from_vec(pixels, shape.width, shape.height, shape.channels);
+    let converted =
+        |pixels: Vec<D>| Image::from_vec(pixels, shape.width, shape.height, shape.channels);
     if (S::SCALAR, D::SCALAR) == (Scalar::U8, Scalar::U8) {
         let mut found = converted(vec![D::POISON; src.as_slice().len()])?;
         plan.run(&src.view(), &mut found.view_mut())?;
@@ -165,15 +171,20 @@ pub(crate) fn batch(
         let scalar = image.format().scalar;
         let row = (scalar.bytes() * image.stride()) as i64;
         let pixel = (scalar.bytes() * each.channels) as i32;
-        let strides = Strides { row, pixel, channel: scalar.bytes() as i64, image: row * each.height as i64 };
+        let strides =
+            Strides { row, pixel, channel: scalar.bytes() as i64, image: row * each.height as i64 };
         (scalar, strides)
     };
     let rows = 0..each.height;
     // SAFETY: the image is these pictures one below the other, in this layout. It is borrowed while the view is used, and
     // its memory is freed in stream order.
-    let from = unsafe { DeviceView::from_raw(gpu, src.address(), layout(src), each, images, rows.clone())? };
+    let from = unsafe {
+        DeviceView::from_raw(gpu, src.address(), layout(src), each, images, rows.clone())?
+    };
     // SAFETY: as above, and borrowed exclusively.
-    let mut to = unsafe { DeviceViewMut::from_raw(gpu, dst.address(), layout(dst), each, images, rows.clone())? };
+    let mut to = unsafe {
+        DeviceViewMut::from_raw(gpu, dst.address(), layout(dst), each, images, rows.clone())?
+    };
     plan.run_region(&from, &mut to, 0..each.width, rows, stream)
 }
 
@@ -184,7 +195,11 @@ mod tests {
     use super::*;
     use crate::cases::{Form, Stored, Suite};
 
-    fn case(images: usize, (stored, channels, target): (Stored, usize, Stored), form: Form) -> Case {
+    fn case(
+        images: usize,
+        (stored, channels, target): (Stored, usize, Stored),
+        form: Form,
+    ) -> Case {
         Case {
             suite: Suite::Pictures,
             images,
@@ -209,7 +224,8 @@ mod tests {
             let mut contest = pictures.on(&gpu).unwrap();
             let plan = || Plan::builder(&step).device(Device::Gpu(0)).build().unwrap();
             contest.enter(CHOSEN.to_owned(), plan()).unwrap();
-            let other = Plan::builder(&step).device(Device::Gpu(0)).border(Border::Wrap).build().unwrap();
+            let other =
+                Plan::builder(&step).device(Device::Gpu(0)).border(Border::Wrap).build().unwrap();
             assert!(contest.enter("another border".to_owned(), other).is_err());
             let times = contest.time(1).unwrap();
             assert!(times.copies.len() == 1 && times.entries.len() == 1);
@@ -236,7 +252,8 @@ mod tests {
         let batch = case(3, (Stored::U8, 3, Stored::U8), Form::Random);
         let found = expected::<u8, u8>(&batch);
         let filter = batch.filter().unwrap();
-        let src = Image::from_vec(batch.pixels::<u8>(), batch.width, batch.rows(), batch.channels).unwrap();
+        let src = Image::from_vec(batch.pixels::<u8>(), batch.width, batch.rows(), batch.channels)
+            .unwrap();
         let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
         let second = part(&src, batch.shape(), 41..82).unwrap();
         let second = plan.filter(&second.view()).unwrap();

@@ -87,14 +87,18 @@ struct Job {
 impl Job {
     fn parse(text: &str) -> Result<Self> {
         let parts: Vec<_> = text.split_whitespace().collect();
-        ensure!(matches!(parts.len(), 3 | 4), "a job is a filter, a size, a type and maybe another type");
+        ensure!(
+            matches!(parts.len(), 3 | 4),
+            "a job is a filter, a size, a type and maybe another type"
+        );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,
             None => parts[0].parse()?,
         };
         let size: Vec<usize> = parts[1].split('x').map(str::parse).collect::<Result<_, _>>()?;
         ensure!(matches!(size.len(), 2 | 3), "a size is WxH or WxHxC");
-        let shape = Shape { width: size[0], height: size[1], channels: size.get(2).copied().unwrap_or(1) };
+        let shape =
+            Shape { width: size[0], height: size[1], channels: size.get(2).copied().unwrap_or(1) };
         let source: Scalar = parts[2].parse()?;
         let target = parts.get(3).map_or(Ok(source), |target| target.parse())?;
         Ok(Self { filter, shape, source, target })
@@ -133,19 +137,30 @@ pub fn run(options: &Options) -> Result<()> {
     for &device in &devices {
         for text in &jobs {
             let job = Job::parse(text).with_context(|| format!("{text:?}"))?;
-            measured(options, text, &job, device, &mut rows).with_context(|| format!("{text} on {device}"))?;
+            measured(options, text, &job, device, &mut rows)
+                .with_context(|| format!("{text} on {device}"))?;
         }
     }
     ensure!(!rows.is_empty(), "nothing is left to measure");
     let ratio = |row: &Row| row.measured_us / row.predicted_us;
-    let off = |row: &&Row| row.chosen && !(1.0 / options.within..=options.within).contains(&ratio(row));
-    let header = ["device", "job", "variant", "measured us", "predicted us", "measured / predicted", ""];
+    let off =
+        |row: &&Row| row.chosen && !(1.0 / options.within..=options.within).contains(&ratio(row));
+    let header =
+        ["device", "job", "variant", "measured us", "predicted us", "measured / predicted", ""];
     let lines = rows.iter().map(|row| {
         let verdict = if off(&row) { "missed" } else { "" };
         let [measured, predicted] = [row.measured_us, row.predicted_us].map(text::number);
         let device = row.device.clone();
         let ratio = text::number(ratio(row));
-        vec![device, row.job.clone(), row.variant.to_owned(), measured, predicted, ratio, verdict.to_owned()]
+        vec![
+            device,
+            row.job.clone(),
+            row.variant.to_owned(),
+            measured,
+            predicted,
+            ratio,
+            verdict.to_owned(),
+        ]
     });
     output::print(&text::table(&header, 3, lines))?;
     if let Some(path) = &options.json {
@@ -153,28 +168,50 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let missed = rows.iter().filter(off).count();
     let chosen = rows.iter().filter(|row| row.chosen).count();
-    ensure!(missed == 0, "{missed} of {chosen} times are not within a factor of {} of the prediction", options.within);
-    output::print(&format!("all {chosen} times are within a factor of {} of the prediction\n", options.within))
+    ensure!(
+        missed == 0,
+        "{missed} of {chosen} times are not within a factor of {} of the prediction",
+        options.within
+    );
+    output::print(&format!(
+        "all {chosen} times are within a factor of {} of the prediction\n",
+        options.within
+    ))
 }
 
 /// Measures the chosen variant of a job, and others if asked for.
-fn measured(options: &Options, text: &str, job: &Job, device: Device, rows: &mut Vec<Row>) -> Result<()> {
+fn measured(
+    options: &Options,
+    text: &str,
+    job: &Job,
+    device: Device,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
     let plan = Plan::builder(&job.filter).device(device).build()?;
     let candidates = plan.candidates_for(job.shape, job.source, job.target);
     let Some(Candidate { predicted: Some(best), .. }) = candidates.first() else { return Ok(()) };
     let most = best.saturating_mul(10);
     for (index, candidate) in candidates.iter().enumerate() {
-        let Some(predicted) = candidate.predicted.filter(|&time| index == 0 || options.every_variant && time <= most)
+        let Some(predicted) =
+            candidate.predicted.filter(|&time| index == 0 || options.every_variant && time <= most)
         else {
             continue;
         };
         let time = match (job.source, job.target) {
             (Scalar::U8, Scalar::U8) => timed::<u8, u8>(options, job, device, candidate.variant),
             (Scalar::U8, Scalar::F32) => timed::<u8, f32>(options, job, device, candidate.variant),
-            (Scalar::U16, Scalar::U16) => timed::<u16, u16>(options, job, device, candidate.variant),
-            (Scalar::U16, Scalar::F32) => timed::<u16, f32>(options, job, device, candidate.variant),
-            (Scalar::F16, Scalar::F16) => timed::<f16, f16>(options, job, device, candidate.variant),
-            (Scalar::F32, Scalar::F32) => timed::<f32, f32>(options, job, device, candidate.variant),
+            (Scalar::U16, Scalar::U16) => {
+                timed::<u16, u16>(options, job, device, candidate.variant)
+            }
+            (Scalar::U16, Scalar::F32) => {
+                timed::<u16, f32>(options, job, device, candidate.variant)
+            }
+            (Scalar::F16, Scalar::F16) => {
+                timed::<f16, f16>(options, job, device, candidate.variant)
+            }
+            (Scalar::F32, Scalar::F32) => {
+                timed::<f32, f32>(options, job, device, candidate.variant)
+            }
             (source, target) => anyhow::bail!("{source} to {target} is not measured"),
         };
         rows.push(Row {
@@ -193,7 +230,12 @@ fn measured(options: &Options, text: &str, job: &Job, device: Device, rows: &mut
 }
 
 /// The time of a variant.
-fn timed<S: Random, D: Random>(options: &Options, job: &Job, device: Device, variant: Variant) -> Result<Duration> {
+fn timed<S: Random, D: Random>(
+    options: &Options,
+    job: &Job,
+    device: Device,
+    variant: Variant,
+) -> Result<Duration> {
     /// How long the runs of a job on the CPU take together, at least.
     const SPAN: Duration = Duration::from_millis(60);
     let plan = Plan::builder(&job.filter).device(device).variant(variant).build()?;
@@ -211,7 +253,9 @@ fn timed<S: Random, D: Random>(options: &Options, job: &Job, device: Device, var
         };
         let mut bed = Bed::between(&gpu, &source, &gpu.image_of(job.shape, D::SCALAR, layout)?)?;
         let turns = options.turns.max(1);
-        return Ok(median(bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?));
+        return Ok(median(
+            bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?,
+        ));
     }
     let mut dst = Image::<D>::zeroed(width, height, channels)?;
     let mut run = || plan.run(&src.view(), &mut dst.view_mut());
@@ -249,7 +293,10 @@ mod tests {
                 plan.candidates_for(job.shape, job.source, job.target),
                 plan.candidates_on_h200(job.shape, job.source, job.target),
             ] {
-                assert!(candidates[0].predicted.is_some_and(|time| time > Duration::ZERO), "{text}");
+                assert!(
+                    candidates[0].predicted.is_some_and(|time| time > Duration::ZERO),
+                    "{text}"
+                );
             }
         }
         assert!(Job::parse("gaussian:sigma=2 64x64").is_err());

@@ -136,7 +136,12 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(case: &'a Case, device: String, copies: &[Duration], peak: Option<f64>) -> Self {
+    pub(crate) fn new(
+        case: &'a Case,
+        device: String,
+        copies: &[Duration],
+        peak: Option<f64>,
+    ) -> Self {
         let mut rows = Self { case, device, copy: median(copies.to_vec()), peak, list: Vec::new() };
         rows.add("copy".to_owned(), Who::Copy, None, copies, Checked::default(), 0);
         rows
@@ -158,8 +163,13 @@ impl<'a> Rows<'a> {
         let pixels = (case.width * case.rows()) as f64;
         let flops = 2.0 * (steps * case.values()) as f64;
         let limit = class.map(|_| limit(micros(self.copy), flops, self.peak));
-        let planes = if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
-        let to = if case.target == case.stored { String::new() } else { format!(" to {}", case.target.name()) };
+        let planes =
+            if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
+        let to = if case.target == case.stored {
+            String::new()
+        } else {
+            format!(" to {}", case.target.name())
+        };
         let pixel = format!("{}{planes}{to}", case.stored.name());
         let many = if case.images == 1 { String::new() } else { format!("{} of ", case.images) };
         self.list.push(Row {
@@ -180,8 +190,9 @@ impl<'a> Rows<'a> {
             gigapixels_per_second: pixels / middle.as_secs_f64() / 1e9,
             limit_us: limit,
             percent_of_limit: limit.map(|limit| 100.0 * limit / micros(middle)),
-            flops_per_byte: (steps > 0)
-                .then(|| flops / ((case.stored.bytes() + case.target.bytes()) * case.values()) as f64),
+            flops_per_byte: (steps > 0).then(|| {
+                flops / ((case.stored.bytes() + case.target.bytes()) * case.values()) as f64
+            }),
             goal: None,
             met: None,
             checked: checked.against.to_string(),
@@ -198,13 +209,16 @@ impl<'a> Rows<'a> {
             let Some(goal) = self.case.goal(class) else { continue };
             let fastest = |who: Who, name: &str| {
                 let rows = self.list.iter().enumerate();
-                rows.filter(|(_, row)| row.who == who && row.class == Some(class) && row.variant.contains(name))
-                    .min_by(|(_, left), (_, right)| left.median_us.total_cmp(&right.median_us))
-                    .map(|(index, row)| (index, row.median_us))
+                rows.filter(|(_, row)| {
+                    row.who == who && row.class == Some(class) && row.variant.contains(name)
+                })
+                .min_by(|(_, left), (_, right)| left.median_us.total_cmp(&right.median_us))
+                .map(|(index, row)| (index, row.median_us))
             };
             let Some((index, us)) = fastest(Who::Apron, "") else { continue };
             // The limit is for computing every tap; a variant that needs fewer operations may pass it.
-            let ours = self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
+            let ours =
+                self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
             let limit = self.peak.and(ours.filter_map(|row| row.limit_us).max_by(f64::total_cmp));
             // No filter is faster than the memory. If one seems to be, the copy was slow, and is no measure.
             let limit = limit.filter(|_| us >= 0.9 * micros(self.copy));
@@ -212,7 +226,9 @@ impl<'a> Rows<'a> {
                 Goal::Limit(percent) => limit.map(|limit| 100.0 * limit / us >= percent),
                 Goal::Micros(most) => h200.then_some(us <= most),
                 Goal::Rivals => fastest(Who::Peer, "").map(|(_, rival)| us <= rival),
-                Goal::OpenCv(part) => fastest(Who::Peer, "OpenCV").map(|(_, rival)| us <= part * rival),
+                Goal::OpenCv(part) => {
+                    fastest(Who::Peer, "OpenCV").map(|(_, rival)| us <= part * rival)
+                }
             };
             self.list[index].goal = Some(goal.to_string());
             self.list[index].met = met;
@@ -230,7 +246,9 @@ pub(crate) fn duels(rows: &[Row]) -> Vec<Duel> {
     let mut duels: Vec<Duel> = Vec::new();
     for row in rows.iter().filter(|row| row.who == Who::Apron) {
         let Some(class) = row.class else { continue };
-        let same = |other: &&Row| other.case == row.case && other.class == row.class && other.device == row.device;
+        let same = |other: &&Row| {
+            other.case == row.case && other.class == row.class && other.device == row.device
+        };
         let best = |who| {
             let rows = rows.iter().filter(same).filter(|other| other.who == who);
             rows.min_by(|left, right| left.median_us.total_cmp(&right.median_us))
@@ -256,9 +274,16 @@ pub(crate) fn duels(rows: &[Row]) -> Vec<Duel> {
 impl GpuReport {
     /// A line that describes it.
     pub(crate) fn line(&self) -> String {
-        let Self { name, capability: (major, minor), driver: (driver_major, driver_minor), kernels, .. } = self;
+        let Self {
+            name,
+            capability: (major, minor),
+            driver: (driver_major, driver_minor),
+            kernels,
+            ..
+        } = self;
         let compiler = self.compiler.unwrap_or("an unknown compiler");
-        let peak = self.fma_teraflops.map(|peak| format!("; multiply-adds measured: {peak:.1} TFLOP/s"));
+        let peak =
+            self.fma_teraflops.map(|peak| format!("; multiply-adds measured: {peak:.1} TFLOP/s"));
         format!(
             "GPU: {name}, compute capability {major}.{minor}, driver for CUDA {driver_major}.{driver_minor}; \
              kernels for sm_{kernels} by {compiler}{}",
@@ -273,7 +298,10 @@ impl GpuReport {
             capability: info.capability,
             driver: info.driver,
             kernels: gpu.tier(),
-            compiler: apron::gpu::embedded().iter().find(|tier| tier.arch == gpu.tier()).map(|tier| tier.compiler),
+            compiler: apron::gpu::embedded()
+                .iter()
+                .find(|tier| tier.arch == gpu.tier())
+                .map(|tier| tier.compiler),
             fma_teraflops: peak.map(|peak| peak / 1e12),
         }
     }
@@ -292,7 +320,10 @@ impl CpuReport {
         // Linux names the processor; elsewhere the number of threads must do.
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Self { name: name.map(|(_, name)| name.trim().to_owned()), threads: rayon::current_num_threads() }
+        Self {
+            name: name.map(|(_, name)| name.trim().to_owned()),
+            threads: rayon::current_num_threads(),
+        }
     }
 }
 
@@ -306,13 +337,25 @@ impl Report {
 
     /// Column headings, how many columns hold text, and the rows' cells.
     pub(crate) fn cells(&self) -> (&'static [&'static str], usize, Vec<Vec<String>>) {
-        const HEADER: &[&str] =
-            &["case", "taps", "variant", "device", "checked", "us", "Gpx/s", "limit us", "% of limit", "goal", ""];
+        const HEADER: &[&str] = &[
+            "case",
+            "taps",
+            "variant",
+            "device",
+            "checked",
+            "us",
+            "Gpx/s",
+            "limit us",
+            "% of limit",
+            "goal",
+            "",
+        ];
         let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::number);
         let rows = self.rows.iter().map(|row| {
             let checked = match row.difference {
                 Some(difference) => {
-                    let differ = row.differ.map_or_else(String::new, |count| format!(" in {count} values"));
+                    let differ =
+                        row.differ.map_or_else(String::new, |count| format!(" in {count} values"));
                     format!("{}, {difference:.1e} off{differ}", row.checked)
                 }
                 None => row.checked.clone(),
@@ -351,7 +394,8 @@ impl Report {
                     format!("{:.2}", duel.ratio),
                 ]
             });
-            let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio"];
+            let header =
+                ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio"];
             text += "\n";
             text += &text::table(&header, 5, rows);
             for lost in self.lost() {
@@ -378,7 +422,9 @@ impl Report {
         let mut rivals: Vec<&Row> = Vec::new();
         let mut taps: Vec<usize> = Vec::new();
         let on_cpu = self.rows.iter().filter(|row| row.device == "cpu");
-        let chosen = |row: &&Row| row.who == Who::Peer && names.split(',').any(|name| row.variant.contains(name));
+        let chosen = |row: &&Row| {
+            row.who == Who::Peer && names.split(',').any(|name| row.variant.contains(name))
+        };
         for row in on_cpu.clone().filter(chosen) {
             taps.push(row.taps);
             let known = |rival: &&Row| (&rival.image, &rival.variant) == (&row.image, &row.variant);
@@ -391,18 +437,23 @@ impl Report {
         let cell = |rival: &Row, taps: usize| -> Option<String> {
             let here = on_cpu.clone().filter(|row| (&row.image, row.taps) == (&rival.image, taps));
             let theirs = here.clone().find(|row| row.variant == rival.variant)?;
-            let ours =
-                here.clone().find(|row| (&row.case, row.who, row.class) == (&theirs.case, Who::Apron, theirs.class))?;
+            let ours = here.clone().find(|row| {
+                (&row.case, row.who, row.class) == (&theirs.case, Who::Apron, theirs.class)
+            })?;
             let missed = ours.goal.as_ref().filter(|_| ours.met == Some(false));
-            let goal =
-                missed.and_then(|goal| goal.strip_suffix(" x OpenCV")).filter(|_| theirs.variant.contains("OpenCV"));
+            let goal = missed
+                .and_then(|goal| goal.strip_suffix(" x OpenCV"))
+                .filter(|_| theirs.variant.contains("OpenCV"));
             let ms = |row: &Row| text::number(row.median_us / 1e3);
             let ratio = text::number(ours.median_us / theirs.median_us);
             let goal = goal.map_or_else(String::new, |goal| format!(", aim {goal}"));
             Some(format!("{} / {} = **{ratio}**{goal}", ms(ours), ms(theirs)))
         };
-        let header: Vec<String> =
-            ["image", "beside"].map(str::to_owned).into_iter().chain(taps.iter().map(usize::to_string)).collect();
+        let header: Vec<String> = ["image", "beside"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(taps.iter().map(usize::to_string))
+            .collect();
         let rows: Vec<Vec<String>> = rivals
             .iter()
             .map(|rival| {
@@ -429,7 +480,11 @@ impl Report {
             "its values that differ",
         ];
         let row = |ours: &Row| {
-            let same = || self.rows.iter().filter(|row| (&row.case, &row.device) == (&ours.case, &ours.device));
+            let same = || {
+                self.rows
+                    .iter()
+                    .filter(|row| (&row.case, &row.device) == (&ours.case, &ours.device))
+            };
             let copy = same().find(|row| row.who == Who::Copy);
             let rivals = same().filter(|row| row.who == Who::Peer);
             let rival = rivals.min_by(|left, right| left.median_us.total_cmp(&right.median_us));
@@ -438,15 +493,23 @@ impl Report {
                 ours.image.clone(),
                 ours.picture.clone().unwrap_or_default(),
                 text::number(ours.median_us),
-                copy.map_or_else(String::new, |copy| format!("{:.2}", ours.median_us / copy.median_us)),
+                copy.map_or_else(String::new, |copy| {
+                    format!("{:.2}", ours.median_us / copy.median_us)
+                }),
                 ours.percent_of_limit.map_or_else(String::new, |percent| format!("{percent:.0}")),
                 of_rival(&|rival| rival.variant.clone()),
                 of_rival(&|rival| text::number(rival.median_us)),
                 of_rival(&|rival| format!("**{:.2}**", ours.median_us / rival.median_us)),
                 of_rival(&|rival| {
-                    let (Some(differ), Some(most)) = (rival.differ, rival.difference) else { return String::new() };
+                    let (Some(differ), Some(most)) = (rival.differ, rival.difference) else {
+                        return String::new();
+                    };
                     let percent = 100.0 * differ as f64 / rival.values as f64;
-                    if differ == 0 { "none".to_owned() } else { format!("{}%, by up to {most}", text::number(percent)) }
+                    if differ == 0 {
+                        "none".to_owned()
+                    } else {
+                        format!("{}%, by up to {most}", text::number(percent))
+                    }
                 }),
             ]
         };
@@ -486,13 +549,21 @@ pub(crate) mod tests {
     }
 
     fn add(rows: &mut Rows, name: &str, who: Who, class: Class, micros: u64, steps: usize) {
-        rows.add(name.to_owned(), who, Some(class), &[Duration::from_micros(micros)], Checked::default(), steps);
+        rows.add(
+            name.to_owned(),
+            who,
+            Some(class),
+            &[Duration::from_micros(micros)],
+            Checked::default(),
+            steps,
+        );
     }
 
     /// Made-up times of one case on one device.
     pub(crate) fn sample(name: &str) -> Report {
         let case = case(name);
-        let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(130)], Some(60e12));
+        let mut rows =
+            Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(130)], Some(60e12));
         add(&mut rows, "direct-naive", Who::Apron, Class::Dense, 1300, case.steps(Class::Dense));
         add(&mut rows, "direct-sliding", Who::Apron, Class::Dense, 140, case.steps(Class::Dense));
         add(&mut rows, "NPP <1> & \"2\"", Who::Peer, Class::Dense, 267, case.steps(Class::Dense));
@@ -531,7 +602,14 @@ pub(crate) mod tests {
     fn figures_follow_from_the_median() {
         let case = case("8192x8192-5x5");
         let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[ms(1), ms(3), ms(2)], Some(1e12));
-        rows.add("x".to_owned(), Who::Apron, Some(Class::Dense), &[ms(9), ms(4), ms(3)], Checked::default(), 25);
+        rows.add(
+            "x".to_owned(),
+            Who::Apron,
+            Some(Class::Dense),
+            &[ms(9), ms(4), ms(3)],
+            Checked::default(),
+            25,
+        );
         let row = &rows.list[1];
         assert_eq!((row.min_us, row.median_us, row.max_us), (3e3, 4e3, 9e3));
         assert!((row.gigapixels_per_second - 16.777216).abs() < 1e-9);
@@ -544,14 +622,19 @@ pub(crate) mod tests {
     #[test]
     fn goals_are_judged_at_the_best_of_a_class() {
         let report = sample("8192x8192-5x5");
-        let verdicts: Vec<_> = report.rows.iter().map(|row| (row.goal.as_deref(), row.met)).collect();
+        let verdicts: Vec<_> =
+            report.rows.iter().map(|row| (row.goal.as_deref(), row.met)).collect();
         let none = (None, None);
         // 130 of 140 us are 93 %; 130 of 150 us are 87 %.
-        assert_eq!(verdicts, [none, none, (Some("88 %"), Some(true)), none, (Some("90 %"), Some(false)), none]);
+        assert_eq!(
+            verdicts,
+            [none, none, (Some("88 %"), Some(true)), none, (Some("90 %"), Some(false)), none]
+        );
 
         let case = case("2048x1024-5x5");
         for (h200, us, met) in [(true, 6, Some(true)), (true, 7, Some(false)), (false, 6, None)] {
-            let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(4)], Some(60e12));
+            let mut rows =
+                Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(4)], Some(60e12));
             add(&mut rows, "direct-sliding", Who::Apron, Class::Dense, us, 25);
             rows.judge(h200);
             assert_eq!(rows.list[1].met, met);
@@ -561,7 +644,8 @@ pub(crate) mod tests {
     #[test]
     fn a_copy_slower_than_a_filter_judges_nobody() {
         let case = case("8192x8192-5x5");
-        let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(319)], Some(60e12));
+        let mut rows =
+            Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(319)], Some(60e12));
         add(&mut rows, "direct-sliding", Who::Apron, Class::Dense, 151, 25);
         rows.judge(true);
         assert_eq!((rows.list[1].goal.as_deref(), rows.list[1].met), (Some("88 %"), None));
@@ -617,13 +701,21 @@ pub(crate) mod tests {
         report.rows.clear();
         for name in ["picture-u8x3-random-5-64x1920x1080", "picture-u8-to-f32-sobel-3-8192x8192"] {
             let case = case(name);
-            let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(200)], Some(60e12));
+            let mut rows =
+                Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(200)], Some(60e12));
             add(&mut rows, CHOSEN, Who::Apron, case.form.class(), 250, 25);
             if case.images > 1 {
                 add(&mut rows, "slow", Who::Peer, Class::Dense, 2000, 25);
                 let differ = Some(case.values() as u64 / 1000);
                 let checked = Checked { difference: Some(1.0), differ, ..Checked::default() };
-                rows.add("NPP".to_owned(), Who::Peer, Some(Class::Dense), &[Duration::from_micros(500)], checked, 25);
+                rows.add(
+                    "NPP".to_owned(),
+                    Who::Peer,
+                    Some(Class::Dense),
+                    &[Duration::from_micros(500)],
+                    checked,
+                    25,
+                );
             }
             report.rows.extend(rows.list);
         }
@@ -643,26 +735,37 @@ pub(crate) mod tests {
     #[test]
     fn duels_are_between_the_best_of_both_sides() {
         let report = sample("8192x8192-5x5");
-        let found: Vec<_> = report.duels.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
+        let found: Vec<_> =
+            report.duels.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
         let dense = (Class::Dense, "direct-sliding", "NPP <1> & \"2\"");
         assert_eq!(found, [dense, (Class::Pair, "separable-fused", "NPP pair")]);
         let lost: Vec<_> = report.lost().collect();
         assert_eq!(lost.len(), 1);
-        assert!(lost[0].contains("pair on gpu:0: separable-fused takes 1.25 times as long as NPP pair"), "{}", lost[0]);
+        assert!(
+            lost[0].contains("pair on gpu:0: separable-fused takes 1.25 times as long as NPP pair"),
+            "{}",
+            lost[0]
+        );
         assert!(report.text().contains("slower than a rival"));
     }
 
     #[test]
     fn the_json_has_every_figure_that_is_measured() {
         let report = sample("8192x8192-5x5");
-        let json: serde_json::Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
-        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        let json: serde_json::Value =
+            serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        let keys = |value: &serde_json::Value| {
+            value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(keys(&json), "contests cpu gpu rounds rows skipped version");
         assert_eq!(
             keys(&json["rows"][1]),
             "case checked class device image limit_us max_us median_us min_us taps variant who"
         );
-        assert_eq!(keys(&json["contests"][0]), "case class device ours ours_us ratio rival rival_us");
+        assert_eq!(
+            keys(&json["contests"][0]),
+            "case class device ours ours_us ratio rival rival_us"
+        );
         assert_eq!(json["rows"][1]["who"], "apron");
         assert_eq!(json["rows"][1]["class"], "dense");
     }

@@ -31,7 +31,8 @@ fn write(sheet: &mut RgbImage, text: &str, left: u32, top: u32, width: u32) {
         let Some(glyph) = get_raster(character, weight, TEXT) else { continue };
         for (y, row) in glyph.rows().enumerate() {
             for (x, &shade) in row.iter().enumerate() {
-                let pixel = sheet.get_pixel_mut(left + index as u32 * advance + x as u32, top + y as u32);
+                let pixel =
+                    sheet.get_pixel_mut(left + index as u32 * advance + x as u32, top + y as u32);
                 for (value, ink) in pixel.0.iter_mut().zip(INK.0) {
                     let (paper, ink, shade) = (u32::from(*value), u32::from(ink), u32::from(shade));
                     *value = ((paper * (255 - shade) + ink * shade) / 255) as u8;

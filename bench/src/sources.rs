@@ -117,7 +117,11 @@ impl Taps {
             Self::Square(form, taps) => form.filter(taps, false),
             Self::Line(taps) => {
                 let mut random = fastrand::Rng::with_seed(taps as u64);
-                Filter::from_taps(taps, 1, &(0..taps).map(|_| random.f32() - 0.25).collect::<Vec<_>>())
+                Filter::from_taps(
+                    taps,
+                    1,
+                    &(0..taps).map(|_| random.f32() - 0.25).collect::<Vec<_>>(),
+                )
             }
             Self::Named(name) => name.parse(),
         }
@@ -151,7 +155,8 @@ impl Scene {
 
     /// Width, height, and channels if there are several.
     pub(crate) fn size(&self) -> String {
-        let channels = if self.channels == 1 { String::new() } else { format!("x{}", self.channels) };
+        let channels =
+            if self.channels == 1 { String::new() } else { format!("x{}", self.channels) };
         format!("{}x{}{channels}", self.width, self.height)
     }
 }
@@ -174,7 +179,8 @@ const ZERO: Border = Border::Constant(0.0);
 fn blog() -> Source {
     let scene = Scene::new(2048, 1024, Taps::Square(Form::Product, 5), Border::Reflect101);
     let in_16x16 = |step: Step| Step { block: Some((16, 16)), ..step };
-    let blocks = [(16, 16), (32, 8), (8, 32), (64, 4), (128, 2), (256, 1), (32, 4), (32, 16), (32, 32)];
+    let blocks =
+        [(16, 16), (32, 8), (8, 32), (64, 4), (128, 2), (256, 1), (32, 4), (32, 16), (32, 32)];
     Source {
         name: "blog",
         title: "A blog's ladder: 5x5, four steps",
@@ -190,7 +196,11 @@ fn blog() -> Source {
                 in_16x16(published("naive", Kernel::Study(Study::DirectNaive), 185.0)),
                 in_16x16(published("constant memory", Kernel::Study(Study::DirectConstant), 155.0)),
                 in_16x16(published("shared memory", Kernel::Study(Study::BlogShared), 116.0)),
-                in_16x16(published("size known to the compiler", Kernel::Study(Study::BlogUnrolled), 81.0)),
+                in_16x16(published(
+                    "size known to the compiler",
+                    Kernel::Study(Study::BlogUnrolled),
+                    81.0,
+                )),
                 step("apron, tile", Kernel::Apron(Variant::DirectUnrolled)),
                 step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
                 step("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
@@ -208,7 +218,11 @@ fn blog() -> Source {
                 ("size known", Kernel::Study(Study::BlogUnrolled)),
             ],
             points: blocks
-                .map(|(x, y)| Point { label: format!("{x}x{y}"), scene: scene.clone(), block: Some((x, y)) })
+                .map(|(x, y)| Point {
+                    label: format!("{x}x{y}"),
+                    scene: scene.clone(),
+                    block: Some((x, y)),
+                })
                 .into(),
         }],
     }
@@ -217,7 +231,8 @@ fn blog() -> Source {
 fn class() -> Source {
     // Milliseconds, in the order of the steps.
     let table = |size: usize, ms: [f64; 8]| {
-        let [naive, shared, mul24, separated, rearranged, texture, separable, looped] = ms.map(|ms| 1e3 * ms);
+        let [naive, shared, mul24, separated, rearranged, texture, separable, looped] =
+            ms.map(|ms| 1e3 * ms);
         Table {
             title: format!("Steps, theirs with {size}x{size}"),
             scene: Scene::new(size, size, Taps::Square(Form::Gaussian, 17), ZERO),
@@ -226,9 +241,21 @@ fn class() -> Source {
                 published("1: shared memory", Kernel::Study(Study::ClassShared), shared),
                 published("1: with 24-bit multiplication", Kernel::Study(Study::ClassMul24), mul24),
                 published("2: separated", Kernel::Study(Study::ClassConflicts), separated),
-                published("3: shared memory rearranged", Kernel::Study(Study::ClassSeparable), rearranged),
-                published("4: NVIDIA's texture sample", Kernel::Study(Study::PaperTexture), texture),
-                published("4: NVIDIA's separable sample", Kernel::Study(Study::PaperSeparable), separable),
+                published(
+                    "3: shared memory rearranged",
+                    Kernel::Study(Study::ClassSeparable),
+                    rearranged,
+                ),
+                published(
+                    "4: NVIDIA's texture sample",
+                    Kernel::Study(Study::PaperTexture),
+                    texture,
+                ),
+                published(
+                    "4: NVIDIA's separable sample",
+                    Kernel::Study(Study::PaperSeparable),
+                    separable,
+                ),
                 published("4: the same, not unrolled", Kernel::Study(Study::PaperLooped), looped),
                 step("4: eight results a thread", Kernel::Study(Study::ClassSteps)),
                 step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
@@ -256,7 +283,8 @@ fn class() -> Source {
 }
 
 fn paper() -> Source {
-    let scene = |size: usize, taps: Taps| Scene { reference: true, ..Scene::new(size, size, taps, ZERO) };
+    let scene =
+        |size: usize, taps: Taps| Scene { reference: true, ..Scene::new(size, size, taps, ZERO) };
     let gaussian = |radius: usize| Taps::Square(Form::Gaussian, 2 * radius + 1);
     let threads = |radius: usize, steps: Vec<Step>| Table {
         title: format!("Idle threads (Figures 5 to 7), radius {radius}"),
@@ -370,7 +398,11 @@ fn strip() -> Source {
                 ("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
             points: (1..=16)
-                .map(|radius| Point { label: radius.to_string(), scene: scene(2 * radius + 1), block: None })
+                .map(|radius| Point {
+                    label: radius.to_string(),
+                    scene: scene(2 * radius + 1),
+                    block: None,
+                })
                 .collect(),
         }],
     }
@@ -381,7 +413,9 @@ fn line() -> Source {
         name: "line",
         title: "One dimension: 5 taps along 16 million values",
         device: "no times",
-        notes: &["It names no size; its listings have 5 taps and tiles of 4 for 12 values. Tiles have 256 here."],
+        notes: &[
+            "It names no size; its listings have 5 taps and tiles of 4 for 12 values. Tiles have 256 here.",
+        ],
         tables: vec![Table {
             title: "5 taps".into(),
             scene: Scene::new(1 << 24, 1, Taps::Line(5), ZERO),
@@ -406,7 +440,8 @@ mod tests {
     #[test]
     fn every_study_is_measured() {
         let sources = sources();
-        let tables = sources.iter().flat_map(|source| &source.tables).flat_map(|table| &table.steps);
+        let tables =
+            sources.iter().flat_map(|source| &source.tables).flat_map(|table| &table.steps);
         let measured: BTreeSet<_> = tables.map(|step| step.kernel.name()).collect();
         for study in Study::all() {
             assert!(measured.contains(study.name()), "{study}");
@@ -419,7 +454,8 @@ mod tests {
         let names: BTreeSet<_> = sources.iter().map(|source| source.name).collect();
         assert_eq!(names.len(), sources.len());
         let scenes = sources.iter().flat_map(|source| {
-            let of_sweeps = source.sweeps.iter().flat_map(|sweep| &sweep.points).map(|point| &point.scene);
+            let of_sweeps =
+                source.sweeps.iter().flat_map(|sweep| &sweep.points).map(|point| &point.scene);
             source.tables.iter().map(|table| &table.scene).chain(of_sweeps)
         });
         for scene in scenes {

@@ -59,7 +59,8 @@ fn filters() -> Result<Vec<(String, Filter)>> {
     for (name, sides) in DENSE {
         for &side in sides {
             let middle = if name == "signed" { 498.0 } else { 0.0 };
-            let tap = |i: usize| ((i * 7919 + 13) as f32 % 997.0 - middle) / (498 * side * side) as f32;
+            let tap =
+                |i: usize| ((i * 7919 + 13) as f32 % 997.0 - middle) / (498 * side * side) as f32;
             let taps: Vec<f32> = (0..side * side).map(tap).collect();
             all.push((format!("{name} {side}x{side}"), Filter::from_taps(side, side, &taps)?));
         }
@@ -92,7 +93,9 @@ pub(crate) fn run(
     for Row { content, filter, stored, clean_ms, special_ms, direct_ms, broken } in &rows {
         let direct = direct_ms.map_or_else(String::new, |time| format!("{time:.3}"));
         let broken = broken.as_deref().unwrap_or_default();
-        println!("{content:<22}{filter:<27}{stored:>5}{clean_ms:>11.3}{special_ms:>12.3}{direct:>11}  {broken}");
+        println!(
+            "{content:<22}{filter:<27}{stored:>5}{clean_ms:>11.3}{special_ms:>12.3}{direct:>11}  {broken}"
+        );
     }
     Ok(rows)
 }
@@ -118,12 +121,19 @@ impl Measured<'_> {
         let direct = self.direct::<P>()?;
         let clean_ms = self.time::<P>(&plan, None, self.turns)?;
         let mut rows = Vec::new();
-        for &(content, values, step, factor) in CONTENTS.iter().filter(|(content, ..)| wants(content, self.text)) {
+        for &(content, values, step, factor) in
+            CONTENTS.iter().filter(|(content, ..)| wants(content, self.text))
+        {
             let special = Some((values[which], step));
             let special_ms = self.time::<P>(&plan, special, self.turns)?;
-            let direct_ms = direct.as_ref().map(|direct| self.time::<P>(direct, special, self.turns)).transpose()?;
-            let limit = (factor * clean_ms + 10.0).min(direct_ms.map_or(f64::INFINITY, |time| 1.1 * time + 0.1));
-            let broken = (special_ms > limit).then(|| format!("{:.2} times what is allowed", special_ms / limit));
+            let direct_ms = direct
+                .as_ref()
+                .map(|direct| self.time::<P>(direct, special, self.turns))
+                .transpose()?;
+            let limit = (factor * clean_ms + 10.0)
+                .min(direct_ms.map_or(f64::INFINITY, |time| 1.1 * time + 0.1));
+            let broken = (special_ms > limit)
+                .then(|| format!("{:.2} times what is allowed", special_ms / limit));
             let filter = self.text.to_owned();
             rows.push(Row { content, filter, stored, clean_ms, special_ms, direct_ms, broken });
         }
@@ -136,7 +146,8 @@ impl Measured<'_> {
         if self.filter.cols() * self.filter.rows() * self.side * self.side > most {
             return Ok(None);
         }
-        let build = |variant| Plan::builder(self.filter).device(self.device).variant(variant).build();
+        let build =
+            |variant| Plan::builder(self.filter).device(self.device).variant(variant).build();
         if self.gpu.is_none() {
             // The engine has one direct way, whatever the variant.
             return Ok(Some(build(Variant::DirectNaive)?));
@@ -148,7 +159,9 @@ impl Measured<'_> {
                 Ok((time, plan))
             });
             match timed {
-                Ok(timed) => fastest = fastest.take().filter(|(least, _)| *least <= timed.0).or(Some(timed)),
+                Ok(timed) => {
+                    fastest = fastest.take().filter(|(least, _)| *least <= timed.0).or(Some(timed))
+                }
                 // Not every kernel takes every window.
                 Err(error) if matches!(error.downcast_ref(), Some(Error::Unsupported { .. })) => {}
                 Err(error) => return Err(error),
@@ -158,20 +171,35 @@ impl Measured<'_> {
     }
 
     /// Milliseconds for a picture of noise, with a value at every so many pixels, or once.
-    fn time<P: Pixel>(&self, plan: &Plan, special: Option<(f32, Option<usize>)>, turns: usize) -> Result<f64> {
+    fn time<P: Pixel>(
+        &self,
+        plan: &Plan,
+        special: Option<(f32, Option<usize>)>,
+        turns: usize,
+    ) -> Result<f64> {
         let (side, len) = (self.side, self.side * self.side);
         let mut random = fastrand::Rng::with_seed(1);
         let mut pixels: Vec<P> = (0..len).map(|_| P::from_f32(random.f32())).collect();
         if let Some((value, step)) = special {
             let first = if step.is_some() { 0 } else { len / 2 + side / 3 };
-            pixels[first..].iter_mut().step_by(step.unwrap_or(len)).for_each(|pixel| *pixel = P::from_f32(value));
+            pixels[first..]
+                .iter_mut()
+                .step_by(step.unwrap_or(len))
+                .for_each(|pixel| *pixel = P::from_f32(value));
         }
         let src = Image::from_vec(pixels, side, side, 1)?;
-        let least = |times: Vec<Duration>| 1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64();
+        let least =
+            |times: Vec<Duration>| 1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64();
         if let Some(gpu) = self.gpu {
-            let src = if P::SCALAR == Scalar::F32 { gpu.upload(&src.view())? } else { gpu.upload_stored(&src.view())? };
+            let src = if P::SCALAR == Scalar::F32 {
+                gpu.upload(&src.view())?
+            } else {
+                gpu.upload_stored(&src.view())?
+            };
             let mut bed = Bed::new(gpu, &src)?;
-            return Ok(least(bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?));
+            return Ok(least(
+                bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?,
+            ));
         }
         let mut dst = Image::<P>::zeroed(side, side, 1)?;
         let mut times = Vec::new();

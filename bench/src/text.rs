@@ -3,7 +3,11 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 /// A table whose first `left` columns are text and whose others are numbers.
-pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(
+    header: &[&str],
+    left: usize,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     for (index, column) in table.column_iter_mut().enumerate() {

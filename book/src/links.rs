@@ -35,12 +35,21 @@ fn targets(text: &str) -> Vec<String> {
 
 /// What headings are called in addresses: lower case, words joined by hyphens.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let headings = prose(text).lines().filter_map(|line| line.strip_prefix('#').map(str::to_owned)).collect::<Vec<_>>();
+    let headings = prose(text)
+        .lines()
+        .filter_map(|line| line.strip_prefix('#').map(str::to_owned))
+        .collect::<Vec<_>>();
     let plain = |heading: &String| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
         heading
             .chars()
-            .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || "-_".contains(c)).then_some(c) })
+            .filter_map(|c| {
+                if c == ' ' {
+                    Some('-')
+                } else {
+                    (c.is_alphanumeric() || "-_".contains(c)).then_some(c)
+                }
+            })
             .collect()
     };
     headings.iter().map(plain).collect()
@@ -77,8 +86,14 @@ fn links_of_the_book_stay_in_it() {
 #[test]
 fn links_of_the_documents_lead_to_files() {
     let root = root();
-    let named =
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "host/README.md", "kernel-builder/README.md"];
+    let named = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "host/README.md",
+        "kernel-builder/README.md",
+    ];
     let mut documents: Vec<_> = named.iter().map(|name| root.join(name)).collect();
     documents.push(root.join("cli/README.md"));
     for folder in ["docs", "docs/log"] {
@@ -109,12 +124,15 @@ fn what_chapters_include_exists() {
     let mut tables = 0;
     for chapter in markdown(&text) {
         let chapter = fs::read_to_string(chapter).unwrap();
-        for include in chapter.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}")) {
+        for include in chapter.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"))
+        {
             let (file, anchor) = include.0.split_once(':').unwrap_or((include.0, ""));
-            let file = fs::read_to_string(text.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let file = fs::read_to_string(text.join(file))
+                .unwrap_or_else(|error| panic!("{file}: {error}"));
             if !anchor.is_empty() {
                 let inside = file.split_once(&format!("ANCHOR: {anchor} ")).expect(anchor).1;
-                let (inside, _) = inside.split_once(&format!("ANCHOR_END: {anchor} ")).expect(anchor);
+                let (inside, _) =
+                    inside.split_once(&format!("ANCHOR_END: {anchor} ")).expect(anchor);
                 assert!(inside.contains("| --- |"), "{anchor} holds no table");
                 tables += 1;
             }
@@ -128,12 +146,17 @@ fn the_summary_has_every_chapter() {
     let text = root().join("book/text");
     let summary = fs::read_to_string(text.join("SUMMARY.md")).unwrap();
     let listed: BTreeSet<_> = targets(&summary).into_iter().collect();
-    let files = markdown(&text).into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    let files = markdown(&text)
+        .into_iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
     let chapters: BTreeSet<_> = files.filter(|name| name != "SUMMARY.md").collect();
     assert_eq!(listed, chapters);
     // Each is compiled: its code is tested.
     for chapter in chapters {
-        assert!(include_str!("lib.rs").contains(&format!("../text/{chapter}")), "{chapter} is not in lib.rs");
+        assert!(
+            include_str!("lib.rs").contains(&format!("../text/{chapter}")),
+            "{chapter} is not in lib.rs"
+        );
     }
 }
 
@@ -156,5 +179,8 @@ fn a_dead_link_is_found() {
         .unwrap();
     let found = dead(&page, &folder);
     fs::remove_dir_all(&folder).unwrap();
-    assert!(found.len() == 2 && found[0].ends_with("gone.md") && found[1].ends_with("#none"), "{found:?}");
+    assert!(
+        found.len() == 2 && found[0].ends_with("gone.md") && found[1].ends_with("#none"),
+        "{found:?}"
+    );
 }

@@ -42,13 +42,17 @@ impl Svg {
     }
 
     fn text(&mut self, (x, y): (f64, f64), anchor: &str, fill: &str, text: &str) {
-        let _ =
-            writeln!(self.body, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="{fill}">{text}</text>"#);
+        let _ = writeln!(
+            self.body,
+            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="{fill}">{text}</text>"#
+        );
     }
 
     fn line(&mut self, (x, y): (f64, f64), (to_x, to_y): (f64, f64), stroke: &str) {
-        let _ =
-            writeln!(self.body, r#"<line x1="{x:.1}" y1="{y:.1}" x2="{to_x:.1}" y2="{to_y:.1}" stroke="{stroke}"/>"#);
+        let _ = writeln!(
+            self.body,
+            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{to_x:.1}" y2="{to_y:.1}" stroke="{stroke}"/>"#
+        );
     }
 
     fn done(self) -> String {
@@ -66,8 +70,14 @@ fn borders() -> Result<String, Error> {
     const OUTSIDE: usize = 7;
     const CELL: f64 = 34.0;
     let row = [1.0f32, 2.0, 3.0, 4.0, 5.0];
-    let borders =
-        [Border::Constant(0.0), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+    let borders = [
+        Border::Constant(0.0),
+        Border::Replicate,
+        Border::Reflect,
+        Border::Reflect101,
+        Border::Wrap,
+        Border::Keep,
+    ];
     let mut svg = Svg::new(840, 330);
     for (line, border) in borders.into_iter().enumerate() {
         let y = 20.0 + 50.0 * line as f64;
@@ -96,7 +106,8 @@ fn borders() -> Result<String, Error> {
 /// The pixel `at` of a row, beyond its ends, as a result of the library.
 fn outside(row: &[f32], border: Border, at: isize) -> Result<f32, Error> {
     // From the first pixel to the left, or from the last one to the right.
-    let (from, distance) = if at < 0 { (0, at.unsigned_abs()) } else { (row.len() - 1, at as usize + 1 - row.len()) };
+    let (from, distance) =
+        if at < 0 { (0, at.unsigned_abs()) } else { (row.len() - 1, at as usize + 1 - row.len()) };
     let mut taps = vec![0.0; distance + 1];
     let (anchor, tap) = if at < 0 { (distance, 0) } else { (0, distance) };
     taps[tap] = 1.0;
@@ -150,7 +161,12 @@ fn sliding() -> String {
             } else {
                 "white"
             };
-            svg.rect((40.0 + CELL * x as f64, 24.0 + CELL * y as f64), (CELL, CELL), fill, "#999999");
+            svg.rect(
+                (40.0 + CELL * x as f64, 24.0 + CELL * y as f64),
+                (CELL, CELL),
+                fill,
+                "#999999",
+            );
         }
     }
     svg.text((40.0, 284.0), "start", "black", "a strip of the image; the row that is read now");
@@ -161,7 +177,12 @@ fn sliding() -> String {
         svg.text((545.0, y + 20.0), "middle", ink, &format!("sum of row {row}"));
         svg.text((636.0, y + 20.0), "start", "black", &format!("+ tap row {} x pixels", 7 - row));
     }
-    svg.text((470.0, 284.0), "start", "black", "a lane's registers; row 3 is complete, and is written");
+    svg.text(
+        (470.0, 284.0),
+        "start",
+        "black",
+        "a lane's registers; row 3 is complete, and is written",
+    );
     svg.done()
 }
 
@@ -172,7 +193,12 @@ fn two_passes() -> String {
     let mut grid = |left: f64, cols: usize, rows: usize, fill: &str| {
         let top = 90.0 - CELL * rows as f64 / 2.0;
         for (x, y) in (0..rows).flat_map(|y| (0..cols).map(move |x| (x, y))) {
-            svg.rect((left + CELL * x as f64, top + CELL * y as f64), (CELL, CELL), fill, "#999999");
+            svg.rect(
+                (left + CELL * x as f64, top + CELL * y as f64),
+                (CELL, CELL),
+                fill,
+                "#999999",
+            );
         }
     };
     grid(40.0, 7, 7, LIGHT);
@@ -194,7 +220,12 @@ fn tiles() -> String {
         let y = 30.0 + 8.0 * index as f64;
         svg.rect((x, y), (220.0, 130.0), "none", DARK);
         svg.rect((x + 30.0, y + 25.0), (160.0, 80.0), LIGHT, WARM);
-        svg.text((x + 110.0, y + 70.0), "middle", "black", &format!("results of tile {}", index + 1));
+        svg.text(
+            (x + 110.0, y + 70.0),
+            "middle",
+            "black",
+            &format!("results of tile {}", index + 1),
+        );
     }
     svg.text(
         (60.0, 216.0),

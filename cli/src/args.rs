@@ -350,12 +350,14 @@ impl Choice {
         let placed = |step: Step| match step {
             Step::Filter(mut filter) => {
                 if let Some((x, y)) = self.anchor {
-                    filter = filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
+                    filter =
+                        filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
                 }
                 Ok(Step::Filter(if self.convolve { filter.flipped() } else { filter }))
             }
             Step::Gradient(gradient) if self.anchor.is_some() || self.convolve => {
-                let message = format!("{gradient} is a gradient: leave --anchor and --convolve out");
+                let message =
+                    format!("{gradient} is a gradient: leave --anchor and --convolve out");
                 Err(Failure::usage(message))
             }
             gradient => Ok(gradient),
@@ -378,7 +380,8 @@ impl Choice {
 
 /// Reads a pixel type, and lists them all in the help.
 fn scalars() -> impl TypedValueParser<Value = Scalar> {
-    PossibleValuesParser::new(Scalar::ALL.iter().map(|scalar| scalar.name())).try_map(|name| name.parse::<Scalar>())
+    PossibleValuesParser::new(Scalar::ALL.iter().map(|scalar| scalar.name()))
+        .try_map(|name| name.parse::<Scalar>())
 }
 
 fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
@@ -399,11 +402,14 @@ fn suffix(text: &str) -> Result<String, &'static str> {
 
 fn shape(text: &str) -> Result<Shape, &'static str> {
     let numbers: Option<Vec<usize>> = text.split('x').map(|number| number.parse().ok()).collect();
-    let numbers = numbers.filter(|numbers| numbers.iter().all(|number| (1..=1 << 29).contains(number)));
+    let numbers =
+        numbers.filter(|numbers| numbers.iter().all(|number| (1..=1 << 29).contains(number)));
     match numbers.as_deref() {
         Some(&[width, height]) => Ok(Shape { width, height, channels: 1 }),
         Some(&[width, height, channels @ 1..=4]) => Ok(Shape { width, height, channels }),
-        _ => Err("a width and a height are needed, and 1 to 4 channels, as in 1920x1080 or 1920x1080x3"),
+        _ => Err(
+            "a width and a height are needed, and 1 to 4 channels, as in 1920x1080 or 1920x1080x3",
+        ),
     }
 }
 
@@ -447,7 +453,9 @@ mod tests {
             let help = command.clone().render_help().to_string();
             assert!(help.contains("Examples:"));
         }
-        for line in [EXAMPLES, FILTER_HELP, PLAN_HELP, TAPS_HELP].iter().flat_map(|help| help.lines()) {
+        for line in
+            [EXAMPLES, FILTER_HELP, PLAN_HELP, TAPS_HELP].iter().flat_map(|help| help.lines())
+        {
             assert!(line.len() <= 130, "{line}");
         }
     }
@@ -459,14 +467,27 @@ mod tests {
         assert_eq!(args.border, Border::Reflect101);
         assert_eq!(args.device, Device::Auto);
         assert_eq!((args.variant, args.output_type), (None, None));
-        assert_eq!((args.reading.limits.max_pixels, args.reading.limits.max_bytes), (1 << 28, 2 << 30));
+        assert_eq!(
+            (args.reading.limits.max_pixels, args.reading.limits.max_bytes),
+            (1 << 28, 2 << 30)
+        );
         assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
     }
 
     #[test]
     fn filters_run_in_order() {
-        let args =
-            parse(&["a", "b", "-f", "gaussian:sigma=1", "--filter", "scharr", "-f", "sharpen", "--in-f32"]).unwrap();
+        let args = parse(&[
+            "a",
+            "b",
+            "-f",
+            "gaussian:sigma=1",
+            "--filter",
+            "scharr",
+            "-f",
+            "sharpen",
+            "--in-f32",
+        ])
+        .unwrap();
         let names: Vec<_> = args.choice.steps().unwrap().iter().map(Step::to_string).collect();
         assert_eq!(
             (names, args.in_f32),
@@ -491,7 +512,8 @@ mod tests {
             (&["-f", "box:size=3", "-f", "box:size=5", "--anchor", "1,1"], &["--anchor", "@"]),
         ];
         for (line, words) in cases {
-            let failure = parse(&[&["a", "b"], *line].concat()).unwrap().choice.steps().unwrap_err();
+            let failure =
+                parse(&[&["a", "b"], *line].concat()).unwrap().choice.steps().unwrap_err();
             assert!(
                 failure.code == 2 && words.iter().all(|word| failure.message.contains(word)),
                 "{}",
@@ -511,13 +533,17 @@ mod tests {
     #[test]
     fn taps_may_begin_with_a_minus() {
         let args = parse(&["a", "b", "--taps", "-1 0 1", "--border", "constant:-2.5"]).unwrap();
-        assert_eq!(args.choice.filter().unwrap(), Filter::from_taps(3, 1, &[-1.0, 0.0, 1.0]).unwrap());
+        assert_eq!(
+            args.choice.filter().unwrap(),
+            Filter::from_taps(3, 1, &[-1.0, 0.0, 1.0]).unwrap()
+        );
         assert_eq!(args.border, Border::Constant(-2.5));
     }
 
     #[test]
     fn anchor_is_set_before_the_filter_is_turned() {
-        let args = parse(&["a", "b", "--taps", "1 2 3; 4 5 6", "--anchor", "0,1", "--convolve"]).unwrap();
+        let args =
+            parse(&["a", "b", "--taps", "1 2 3; 4 5 6", "--anchor", "0,1", "--convolve"]).unwrap();
         let filter = args.choice.filter().unwrap();
         assert_eq!((filter.tap(0, 0), filter.anchor()), (6.0, (2, 0)));
     }
@@ -529,7 +555,10 @@ mod tests {
             (&["a.png", "b.png"], &["required", "--filter"]),
             (&["a", "b", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
             (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian", "scharr-angle"]),
-            (&["a", "b", "--filter", "emboss", "--alpha", "blend"], &["blend", "premultiply", "flatten=COLOUR"]),
+            (
+                &["a", "b", "--filter", "emboss", "--alpha", "blend"],
+                &["blend", "premultiply", "flatten=COLOUR"],
+            ),
             (&["a", "b", "--taps", "1 2; 3"], &["row 2"]),
             (&["a", "b", "--taps", "1 2 x"], &["x"]),
             (&["a", "b", "--filter", "emboss", "--taps", "1"], &["--taps", "cannot be used"]),
@@ -539,12 +568,21 @@ mod tests {
             (&["a", "b", "--filter", "emboss", "--output-type", "i8"], &["i8", "u16"]),
             (&["a", "b", "--filter", "emboss", "--format", "docx"], &["docx", "png"]),
             (&["a", "b", "--filter", "emboss", "--anchor", "1"], &["1,1"]),
-            (&["a", "b", "--filter", "emboss", "--anchor", "-1,0"], &["-1,0", "--anchor", "from 0"]),
+            (
+                &["a", "b", "--filter", "emboss", "--anchor", "-1,0"],
+                &["-1,0", "--anchor", "from 0"],
+            ),
             (&["a", "b", "--filter", "emboss", "--suffix", "a/b"], &["--suffix", "file name"]),
             (&["a", "b", "--filter", "emboss", "--scale", "half"], &["half", "0..4095"]),
             (&["a", "b", "--filter", "emboss", "--offset", "much"], &["much", "128"]),
-            (&["a", "b", "--filter", "emboss", "--scale", "full", "--normalize"], &["--scale", "--normalize"]),
-            (&["a", "b", "--filter", "emboss", "--overwrite", "--skip-existing"], &["--overwrite", "--skip-existing"]),
+            (
+                &["a", "b", "--filter", "emboss", "--scale", "full", "--normalize"],
+                &["--scale", "--normalize"],
+            ),
+            (
+                &["a", "b", "--filter", "emboss", "--overwrite", "--skip-existing"],
+                &["--overwrite", "--skip-existing"],
+            ),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "1.5G"], &["1.5G", "512M"]),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "99999999999T"], &["512M"]),
             (&["a", "b", "--filter", "emboss", "--jobs", "0"], &["0"]),

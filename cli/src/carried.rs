@@ -58,7 +58,12 @@ pub(crate) enum RestsOn {
 
 impl Carried {
     /// Something that is written again where the format can hold it.
-    pub(crate) fn new(kind: Kind, name: impl Into<String>, value: Value, rests_on: RestsOn) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        name: impl Into<String>,
+        value: Value,
+        rests_on: RestsOn,
+    ) -> Self {
         Self { kind, name: name.into(), value: Some(value), rests_on }
     }
 
@@ -124,7 +129,10 @@ pub(crate) fn listed(names: &[String]) -> String {
 
 /// A name from a file, without what a terminal may obey.
 pub(crate) fn printable(name: &[u8]) -> String {
-    let shown = name.iter().take(40).map(|&byte| if matches!(byte, b' '..=b'~') { byte as char } else { '?' });
+    let shown = name
+        .iter()
+        .take(40)
+        .map(|&byte| if matches!(byte, b' '..=b'~') { byte as char } else { '?' });
     shown.collect::<String>().trim().to_owned()
 }
 
@@ -160,7 +168,8 @@ mod tests {
             phrases(all.iter()),
             ["the PNG chunks gAMA and cHRM", "the TIFF tag 330 (SubIFDs)", "the thumbnail"]
         );
-        let many: Vec<_> = (0..2040).map(|number| left(Kind::TiffTag, &number.to_string())).collect();
+        let many: Vec<_> =
+            (0..2040).map(|number| left(Kind::TiffTag, &number.to_string())).collect();
         assert!(phrases(many.iter())[0].ends_with("1999 and 40 more"));
         assert_eq!(printable(b" a\x1b[31m\n"), "a?[31m?");
     }

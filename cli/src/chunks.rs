@@ -60,10 +60,26 @@ impl Array {
                 let (channel_axis, strip_rows) = (shape.channels > 1, shape.height);
                 let (extras, swapped) = (extra::of_array(shape.channels), false);
                 let strips = vec![0];
-                (0, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan })
+                (
+                    0,
+                    Self {
+                        path,
+                        file,
+                        strips,
+                        strip_rows,
+                        shape,
+                        scalar,
+                        swapped,
+                        channel_axis,
+                        extras,
+                        meta,
+                        nan,
+                    },
+                )
             }
             None => {
-                let Some(npy::Rows { shape, scalar, swapped, channel_axis }) = npy::rows(&mut file, reading.axes)
+                let Some(npy::Rows { shape, scalar, swapped, channel_axis }) =
+                    npy::rows(&mut file, reading.axes)
                 else {
                     return Self::of_tiff(path, file, reading);
                 };
@@ -71,7 +87,19 @@ impl Array {
                 let (strips, extras) = (vec![start], extra::of_array(shape.channels));
                 (
                     start,
-                    Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan },
+                    Self {
+                        path,
+                        file,
+                        strips,
+                        strip_rows,
+                        shape,
+                        scalar,
+                        swapped,
+                        channel_axis,
+                        extras,
+                        meta,
+                        nan,
+                    },
                 )
             }
         };
@@ -88,7 +116,19 @@ impl Array {
         let turns = meta.orientation != Orientation::NoTransforms && reading.auto_orient;
         let channel_axis = shape.channels > 1;
         let nan = false;
-        let array = Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan };
+        let array = Self {
+            path,
+            file,
+            strips,
+            strip_rows,
+            shape,
+            scalar,
+            swapped,
+            channel_axis,
+            extras,
+            meta,
+            nan,
+        };
         (!turns).then_some(array)
     }
 
@@ -106,13 +146,21 @@ impl Array {
     }
 
     /// Filters every channel into a file of that format. Returns notes on what the file cannot hold.
-    pub(crate) fn filter(mut self, plan: &Plan, target: Scalar, path: &Path, format: &FileFormat) -> Result<Vec<Note>> {
+    pub(crate) fn filter(
+        mut self,
+        plan: &Plan,
+        target: Scalar,
+        path: &Path,
+        format: &FileFormat,
+    ) -> Result<Vec<Note>> {
         if target != self.scalar {
             self.meta.values_changed();
         }
         // A picture of one pixel says what the large one does.
-        let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels).map_err(|error| Failure::at(&self.path, error))?;
-        let lost = format.loses(&Picture { meta: self.meta.clone(), ..Picture::new(Pixels::U8(pixel)) }.into());
+        let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels)
+            .map_err(|error| Failure::at(&self.path, error))?;
+        let lost = format
+            .loses(&Picture { meta: self.meta.clone(), ..Picture::new(Pixels::U8(pixel)) }.into());
         let nans = match target {
             Scalar::U8 => self.from::<u8>(plan, path, format),
             Scalar::U16 => self.from::<u16>(plan, path, format),
@@ -132,9 +180,15 @@ impl Array {
         }
     }
 
-    fn run<S: Pixel, D: Pixel>(mut self, plan: &Plan, output: &Path, format: &FileFormat) -> Result<Option<Note>> {
+    fn run<S: Pixel, D: Pixel>(
+        mut self,
+        plan: &Plan,
+        output: &Path,
+        format: &FileFormat,
+    ) -> Result<Option<Note>> {
         let fail = |error: io::Error| Failure::at(output, error);
-        let (shape, input, meta, extras) = (self.shape, self.path.clone(), self.meta.clone(), self.extras.clone());
+        let (shape, input, meta, extras) =
+            (self.shape, self.path.clone(), self.meta.clone(), self.extras.clone());
         let channel_axis = self.channel_axis;
         let mut filter = |take: &mut TakeRows<'_>| {
             let mut sink = |_: Range<usize>, values: &[D]| take(bytemuck::cast_slice(values));
@@ -162,7 +216,8 @@ impl Array {
             found += sums.iter().filter(|sum| sum.is_nan()).count() as u64;
             Ok(())
         };
-        plan.run_streamed::<S, f32>(shape, &mut self, &mut sink).map_err(|error| Failure::at(&input, error))?;
+        plan.run_streamed::<S, f32>(shape, &mut self, &mut sink)
+            .map_err(|error| Failure::at(&input, error))?;
         let total = (shape.row_len() * shape.height) as u64;
         Ok((found > 0).then_some(Note::Nan { count: found, total }))
     }
@@ -176,15 +231,17 @@ impl<P: Pixel> RowSource<P> for Array {
             let (strip, skipped) = (next / self.strip_rows, next % self.strip_rows);
             let here = (self.strip_rows - skipped).min(rows.end - next);
             let (part, others) = rest.split_at_mut(here * self.row_bytes() as usize);
-            self.file.seek(SeekFrom::Start(self.strips[strip] + skipped as u64 * self.row_bytes()))?;
+            self.file
+                .seek(SeekFrom::Start(self.strips[strip] + skipped as u64 * self.row_bytes()))?;
             self.file.read_exact(part)?;
             (next, rest) = (next + here, others);
         }
         if self.swapped {
             bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
         }
-        self.nan =
-            self.nan || matches!(P::SCALAR, Scalar::F16 | Scalar::F32) && into.iter().any(|&value| is_wild(value));
+        self.nan = self.nan
+            || matches!(P::SCALAR, Scalar::F16 | Scalar::F32)
+                && into.iter().any(|&value| is_wild(value));
         Ok(())
     }
 

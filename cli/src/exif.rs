@@ -22,13 +22,17 @@ pub(crate) fn read(data: &[u8]) -> Option<Meta> {
     };
     let uint = |tag| exif.get_field(tag, In::PRIMARY).and_then(|field| field.value.get_uint(0));
     let rational = |tag| match &exif.get_field(tag, In::PRIMARY)?.value {
-        Value::Rational(values) => values.first().map(exif::Rational::to_f64).filter(|value| value.is_normal()),
+        Value::Rational(values) => {
+            values.first().map(exif::Rational::to_f64).filter(|value| value.is_normal())
+        }
         _ => None,
     };
-    let orientation = uint(Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
+    let orientation =
+        uint(Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
     let resolution = rational(Tag::XResolution).zip(rational(Tag::YResolution));
     let unit = uint(Tag::ResolutionUnit);
-    let (main, others): (Vec<_>, Vec<_>) = exif.fields().cloned().partition(|field| field.ifd_num == In::PRIMARY);
+    let (main, others): (Vec<_>, Vec<_>) =
+        exif.fields().cloned().partition(|field| field.ifd_num == In::PRIMARY);
     let mut carried = left_out(&main);
     if !others.is_empty() {
         carried.push(Carried::left_out(Kind::Phrase, "the thumbnail in the Exif data"));
@@ -97,7 +101,11 @@ pub(crate) fn is_kept(tag: Tag) -> bool {
 
 /// Those of the fields that are kept, as Exif data.
 pub(crate) fn collected(fields: Vec<Field>) -> Option<Vec<u8>> {
-    written(fields.iter().filter(|field| is_kept(field.tag) && !matches!(field.value, Value::Unknown(..))))
+    written(
+        fields
+            .iter()
+            .filter(|field| is_kept(field.tag) && !matches!(field.value, Value::Unknown(..))),
+    )
 }
 
 /// The fields of data that [`read`] or [`collected`] made.
@@ -150,7 +158,11 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<u8> {
-        let text = |tag, text: &str| Field { tag, ifd_num: In::PRIMARY, value: Value::Ascii(vec![text.into()]) };
+        let text = |tag, text: &str| Field {
+            tag,
+            ifd_num: In::PRIMARY,
+            value: Value::Ascii(vec![text.into()]),
+        };
         let short = |tag, value, ifd_num| Field { tag, ifd_num, value: Value::Short(vec![value]) };
         let fields = [
             text(Tag::Make, "Maker"),
@@ -158,7 +170,11 @@ mod tests {
             text(Tag::GPSLatitudeRef, "N"),
             short(Tag::Orientation, 6, In::PRIMARY),
             short(Tag::ISOSpeed, 100, In::PRIMARY),
-            Field { tag: Tag::MakerNote, ifd_num: In::PRIMARY, value: Value::Undefined(b"secret-note".to_vec(), 0) },
+            Field {
+                tag: Tag::MakerNote,
+                ifd_num: In::PRIMARY,
+                value: Value::Undefined(b"secret-note".to_vec(), 0),
+            },
             Field {
                 tag: Tag::XResolution,
                 ifd_num: In::PRIMARY,
@@ -183,7 +199,8 @@ mod tests {
     #[test]
     fn fields_are_kept_and_previews_are_not() {
         let data = sample();
-        let holds = |data: &[u8], text: &[u8]| data.windows(text.len()).any(|window| window == text);
+        let holds =
+            |data: &[u8], text: &[u8]| data.windows(text.len()).any(|window| window == text);
         assert!(holds(&data, b"secret-thumbnail") && holds(&data, b"secret-note"));
         let meta = read(&data).unwrap();
         assert_eq!(meta.orientation, Orientation::Rotate90);
@@ -203,7 +220,8 @@ mod tests {
     #[test]
     fn orientation_alone() {
         assert_eq!(write(&Meta::default(), 3, 2), None);
-        let out = write(&Meta { orientation: Orientation::FlipVertical, ..Meta::default() }, 3, 2).unwrap();
+        let out = write(&Meta { orientation: Orientation::FlipVertical, ..Meta::default() }, 3, 2)
+            .unwrap();
         assert_eq!(read(&out).unwrap().orientation, Orientation::FlipVertical);
     }
 

@@ -133,18 +133,24 @@ impl ByAlpha {
     pub(crate) fn loses<S: Number>(self, sums: &Image<S>) -> bool {
         let channels = sums.shape().channels;
         let is_glow = |pixel: &[S]| match pixel.split_last() {
-            Some((alpha, colours)) => alpha.to_f64() <= 0.0 && colours.iter().any(|colour| colour.to_f64() != 0.0),
+            Some((alpha, colours)) => {
+                alpha.to_f64() <= 0.0 && colours.iter().any(|colour| colour.to_f64() != 0.0)
+            }
             None => false,
         };
         if self != Self::Divided {
             return false;
         }
         let (sums, found) = (sums.as_slice(), AtomicBool::new(false));
-        threads::for_each(threads_for(sums.len()), sums.chunks(chunk(channels)), |(): &mut (), sums| {
-            if !found.load(Ordering::Relaxed) && sums.chunks_exact(channels).any(is_glow) {
-                found.store(true, Ordering::Relaxed);
-            }
-        });
+        threads::for_each(
+            threads_for(sums.len()),
+            sums.chunks(chunk(channels)),
+            |(): &mut (), sums| {
+                if !found.load(Ordering::Relaxed) && sums.chunks_exact(channels).any(is_glow) {
+                    found.store(true, Ordering::Relaxed);
+                }
+            },
+        );
         found.into_inner()
     }
 }
@@ -176,7 +182,10 @@ mod tests {
             assert_eq!(of(7, &[extra; 6], "drop"), Some((6, vec![extra; 5])));
         }
         // Alpha need not be the last one.
-        assert_eq!(of(6, &[Band, Straight, Unspecified], "drop"), Some((4, vec![Band, Unspecified])));
+        assert_eq!(
+            of(6, &[Band, Straight, Unspecified], "drop"),
+            Some((4, vec![Band, Unspecified]))
+        );
     }
 
     #[test]
@@ -216,7 +225,8 @@ mod tests {
         for nothing in [0.0, -0.5, f64::NAN] {
             assert_eq!(ByAlpha::Divided.of(0.5, nothing, 1.0), 0.0);
         }
-        let image = |values: &[f32]| Image::from_vec(values.to_vec(), values.len() / 2, 1, 2).unwrap();
+        let image =
+            |values: &[f32]| Image::from_vec(values.to_vec(), values.len() / 2, 1, 2).unwrap();
         assert!(ByAlpha::Divided.loses(&image(&[0.5, 1.0, 0.25, 0.0])));
         assert!(!ByAlpha::Divided.loses(&image(&[0.5, 1.0, 0.0, 0.0])));
         assert!(!ByAlpha::AsTheyAre.loses(&image(&[0.25, 0.0])));

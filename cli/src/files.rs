@@ -49,9 +49,16 @@ pub(crate) fn load(path: &Path, options: &Reading) -> Result<Document> {
 }
 
 /// Writes all pages or nothing. Returns a note if something could not be kept.
-pub(crate) fn save(path: &Path, format: &FileFormat, document: &Document, options: &Writing) -> Result<Option<String>> {
+pub(crate) fn save(
+    path: &Path,
+    format: &FileFormat,
+    document: &Document,
+    options: &Writing,
+) -> Result<Option<String>> {
     check(path, format, document)?;
-    replace(path, |out| format.write(document, out, options).map_err(|reason| Failure::at(path, reason)))?;
+    replace(path, |out| {
+        format.write(document, out, options).map_err(|reason| Failure::at(path, reason))
+    })?;
     Ok(format.loses(document))
 }
 
@@ -113,16 +120,21 @@ mod tests {
         let (width, height) = (61, 47);
         let n = width * height * channels;
         // Smooth, so that JPEG keeps it.
-        let value = move |i: usize| 40 + (i / channels % width * 2 + i / channels / width + i % channels * 9) as u16;
+        let value = move |i: usize| {
+            40 + (i / channels % width * 2 + i / channels / width + i % channels * 9) as u16
+        };
         let pixels = match scalar {
-            Scalar::U8 => {
-                Pixels::U8(Image::from_vec((0..n).map(|i| value(i) as u8).collect(), width, height, channels).unwrap())
-            }
-            Scalar::U16 => {
-                Pixels::U16(Image::from_vec((0..n).map(|i| value(i) * 255).collect(), width, height, channels).unwrap())
-            }
+            Scalar::U8 => Pixels::U8(
+                Image::from_vec((0..n).map(|i| value(i) as u8).collect(), width, height, channels)
+                    .unwrap(),
+            ),
+            Scalar::U16 => Pixels::U16(
+                Image::from_vec((0..n).map(|i| value(i) * 255).collect(), width, height, channels)
+                    .unwrap(),
+            ),
             Scalar::F16 => {
-                let values = (0..n).map(|i| half::f16::from_f32(f32::from(value(i)) / 256.0)).collect();
+                let values =
+                    (0..n).map(|i| half::f16::from_f32(f32::from(value(i)) / 256.0)).collect();
                 Pixels::F16(Image::from_vec(values, width, height, channels).unwrap())
             }
             Scalar::F32 => {
@@ -169,9 +181,20 @@ mod tests {
                     assert!(message.contains("npy") && !path.exists(), "{message}");
                     // The encoder refuses too, or the table is too strict.
                     let narrowed = matches!(format.name(), "pgm" | "ppm" | "pnm" | "bmp");
-                    if let (Encode::Other(_), Some(_), false) = (format.encode, document.first().colour(), narrowed) {
-                        let refused = format.write(&document, &mut std::io::Cursor::new(Vec::new()), &writing());
-                        assert!(refused.is_err(), "{} can hold {}", format.name(), document.first().describe());
+                    if let (Encode::Other(_), Some(_), false) =
+                        (format.encode, document.first().colour(), narrowed)
+                    {
+                        let refused = format.write(
+                            &document,
+                            &mut std::io::Cursor::new(Vec::new()),
+                            &writing(),
+                        );
+                        assert!(
+                            refused.is_err(),
+                            "{} can hold {}",
+                            format.name(),
+                            document.first().describe()
+                        );
                     }
                     continue;
                 }
@@ -179,8 +202,8 @@ mod tests {
                 let best = Writing { quality: Some(100), ..writing() };
                 save(&path, format, &picture.clone().into(), &best)
                     .unwrap_or_else(|failure| panic!("{}", failure.message));
-                let read =
-                    load(&path, &reading_of(format, &picture)).unwrap_or_else(|failure| panic!("{}", failure.message));
+                let read = load(&path, &reading_of(format, &picture))
+                    .unwrap_or_else(|failure| panic!("{}", failure.message));
                 assert_eq!((read.pages.len(), &*read.notes), (1, &[][..]), "{}", format.name());
                 let read = read.first();
                 fs::remove_file(&path).unwrap();
@@ -188,7 +211,11 @@ mod tests {
                 let changes = matches!(format.name(), "webp" | "gif" | "bmp");
                 let read_shape = read.pixels.shape();
                 assert_eq!(read.pixels.scalar(), scalar, "{}", format.name());
-                assert!(read_shape == shape || changes && read_shape.channels >= 3, "{}", format.name());
+                assert!(
+                    read_shape == shape || changes && read_shape.channels >= 3,
+                    "{}",
+                    format.name()
+                );
                 let tolerance = match format.name() {
                     "jpg" => 4.0,
                     // Half transparent is one or the other there.
@@ -203,8 +230,14 @@ mod tests {
                     _ => 0.0,
                 };
                 let (expected, found) = (rgba(&picture.pixels), rgba(&read.pixels));
-                let error = expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert!(error <= tolerance, "{} loses {error} of {}", format.name(), picture.describe());
+                let error =
+                    expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(
+                    error <= tolerance,
+                    "{} loses {error} of {}",
+                    format.name(),
+                    picture.describe()
+                );
                 if !matches!(format.name(), "npy" | "raw") {
                     let behind = match (read_shape.channels, format.behind) {
                         (1 | 3, _) => Vec::new(),
@@ -248,7 +281,9 @@ mod tests {
             }
             let path = folder.path().join("picture").with_extension(format.name());
             let picture = Picture { meta: meta(channels), ..picture(Scalar::U8, channels) };
-            let lost = save(&path, format, &picture.clone().into(), &writing()).unwrap().unwrap_or_default();
+            let lost = save(&path, format, &picture.clone().into(), &writing())
+                .unwrap()
+                .unwrap_or_default();
             let read = load(&path, &reading_of(format, &picture)).unwrap();
             let read = &read.first().meta;
             let check = |kept, is_there: bool, word: &str| {
@@ -256,7 +291,11 @@ mod tests {
                 assert_eq!(is_there, format.keeps.contains(&kept), "{name}: {word}");
                 // Of values nobody expects more than the values, and of these that they stand as they are shown.
                 let said = kept == Kept::Orientation || !matches!(name, "npy" | "raw");
-                assert_eq!(!is_there && said, lost.contains(word), "{name} says {lost:?} of {word}");
+                assert_eq!(
+                    !is_there && said,
+                    lost.contains(word),
+                    "{name} says {lost:?} of {word}"
+                );
             };
             if (format.name(), channels) != ("webp", 1) {
                 check(Kept::Profile, read.icc == picture.meta.icc, "profile");
@@ -272,7 +311,9 @@ mod tests {
             };
             check(Kept::Exif, read.exif.is_some() && model(read) == model(&picture.meta), "Exif");
             if format.name() != "webp" {
-                let near = |Resolution { x, y, .. }: Resolution| (x - 300.0).abs() < 0.02 && (y - 150.0).abs() < 0.02;
+                let near = |Resolution { x, y, .. }: Resolution| {
+                    (x - 300.0).abs() < 0.02 && (y - 150.0).abs() < 0.02
+                };
                 check(Kept::Resolution, read.resolution.is_some_and(near), "resolution");
             }
         }
@@ -284,8 +325,9 @@ mod tests {
         for format in FORMATS {
             let path = folder.path().join("pages").with_extension(format.name());
             let channels = if (format.holds)(Scalar::U8, 3) { 3 } else { 1 };
-            let Some(scalar) =
-                [Scalar::U8, Scalar::U16, Scalar::F32].into_iter().find(|&it| (format.holds)(it, channels))
+            let Some(scalar) = [Scalar::U8, Scalar::U16, Scalar::F32]
+                .into_iter()
+                .find(|&it| (format.holds)(it, channels))
             else {
                 continue;
             };
@@ -300,34 +342,73 @@ mod tests {
             let saved = save(&path, format, &document, &writing());
             if format.pages == Several::No {
                 let message = saved.unwrap_err().message;
-                assert!(message.contains("3 frames") && message.contains("--page") && !path.exists(), "{message}");
+                assert!(
+                    message.contains("3 frames") && message.contains("--page") && !path.exists(),
+                    "{message}"
+                );
                 continue;
             }
-            assert_eq!(saved.unwrap().is_some(), format.pages != Several::Animation, "{}", format.name());
+            assert_eq!(
+                saved.unwrap().is_some(),
+                format.pages != Several::Animation,
+                "{}",
+                format.name()
+            );
             let read = load(&path, &reading()).unwrap();
             assert_eq!(read.pages.len(), 3, "{}", format.name());
             for (index, (page, written)) in read.pages.iter().zip(&document.pages).enumerate() {
                 let exact = format.name() != "gif";
                 assert!(!exact || page.pixels == written.pixels, "{}", format.name());
-                assert_eq!(page.pixels.bytes()[..9], written.pixels.bytes()[..9], "{}", format.name());
+                assert_eq!(
+                    page.pixels.bytes()[..9],
+                    written.pixels.bytes()[..9],
+                    "{}",
+                    format.name()
+                );
                 if format.pages == Several::Animation {
-                    assert_eq!((page.delay, read.plays), (written.delay, Some(7)), "{}", format.name());
+                    assert_eq!(
+                        (page.delay, read.plays),
+                        (written.delay, Some(7)),
+                        "{}",
+                        format.name()
+                    );
                 }
-                let one = load(&path, &Reading { page: Some(index as u32 + 1), ..reading() }).unwrap();
-                assert_eq!((one.pages.len(), &one.first().pixels), (1, &page.pixels), "{}", format.name());
+                let one =
+                    load(&path, &Reading { page: Some(index as u32 + 1), ..reading() }).unwrap();
+                assert_eq!(
+                    (one.pages.len(), &one.first().pixels),
+                    (1, &page.pixels),
+                    "{}",
+                    format.name()
+                );
             }
             let message = load(&path, &Reading { page: Some(4), ..reading() }).unwrap_err().message;
             assert!(message.contains('4') && message.contains('3'), "{message}");
             // For ever, and once.
             for plays in [0, 1] {
-                save(&path, format, &Document { plays: Some(plays), ..document.clone() }, &writing()).unwrap();
+                save(
+                    &path,
+                    format,
+                    &Document { plays: Some(plays), ..document.clone() },
+                    &writing(),
+                )
+                .unwrap();
                 let read = load(&path, &reading()).unwrap();
-                assert!(format.pages != Several::Animation || read.plays == Some(plays), "{}", format.name());
+                assert!(
+                    format.pages != Several::Animation || read.plays == Some(plays),
+                    "{}",
+                    format.name()
+                );
             }
             // Together they are more than one may be.
             let each = document.first().pixels.bytes().len() as u64;
             let limits = Limits { max_bytes: each * 2 + each / 2, ..Limits::default() };
-            assert!(load(&path, &Reading { limits, ..reading() }).unwrap_err().message.contains("--max-bytes"));
+            assert!(
+                load(&path, &Reading { limits, ..reading() })
+                    .unwrap_err()
+                    .message
+                    .contains("--max-bytes")
+            );
         }
     }
 
@@ -341,9 +422,19 @@ mod tests {
             if format.name() == "tif" {
                 save(&path, format, &document, &writing()).unwrap();
                 let read = load(&path, &reading()).unwrap();
-                assert!(read.pages.iter().zip(&document.pages).all(|(read, page)| read.pixels == page.pixels));
+                assert!(
+                    read.pages
+                        .iter()
+                        .zip(&document.pages)
+                        .all(|(read, page)| read.pixels == page.pixels)
+                );
                 assert!(read.notes.is_empty());
-                assert!(read.pages.iter().zip(&document.pages).all(|(read, page)| read.extras == page.extras));
+                assert!(
+                    read.pages
+                        .iter()
+                        .zip(&document.pages)
+                        .all(|(read, page)| read.extras == page.extras)
+                );
             } else {
                 save(&path, format, &document, &writing()).unwrap_err();
             }
@@ -371,7 +462,12 @@ mod tests {
                 let path = folder.path().join("picture").with_extension(format.name());
                 save(&path, format, &picture.clone().into(), &writing()).unwrap();
                 let read = load(&path, &reading()).unwrap();
-                assert_eq!((read.first(), &*read.notes), (&picture, &[][..]), "{stored:?} in {}", format.name());
+                assert_eq!(
+                    (read.first(), &*read.notes),
+                    (&picture, &[][..]),
+                    "{stored:?} in {}",
+                    format.name()
+                );
             }
         }
     }
@@ -383,10 +479,21 @@ mod tests {
         let format = FileFormat::from_path(&path).unwrap();
         for picture in every_picture() {
             let mut sizes = Vec::new();
-            for compression in [Compression::None, Compression::Packbits, Compression::Lzw, Compression::Deflate] {
-                save(&path, format, &picture.clone().into(), &Writing { compression: Some(compression), ..writing() })
-                    .unwrap();
-                assert_eq!(load(&path, &reading()).unwrap().first().pixels, picture.pixels, "{compression:?}");
+            for compression in
+                [Compression::None, Compression::Packbits, Compression::Lzw, Compression::Deflate]
+            {
+                save(
+                    &path,
+                    format,
+                    &picture.clone().into(),
+                    &Writing { compression: Some(compression), ..writing() },
+                )
+                .unwrap();
+                assert_eq!(
+                    load(&path, &reading()).unwrap().first().pixels,
+                    picture.pixels,
+                    "{compression:?}"
+                );
                 sizes.push(fs::metadata(&path).unwrap().len());
             }
             assert!(picture.pixels.scalar() != Scalar::U8 || sizes[3] < sizes[0] / 2, "{sizes:?}");
@@ -406,7 +513,10 @@ mod tests {
             assert_eq!(read.first().meta.subsampling, Some(subsampling));
             // As the input unless told.
             save(&path, format, &read, &writing()).unwrap();
-            assert_eq!(load(&path, &reading()).unwrap().first().meta.subsampling, Some(subsampling));
+            assert_eq!(
+                load(&path, &reading()).unwrap().first().meta.subsampling,
+                Some(subsampling)
+            );
         }
     }
 
@@ -427,7 +537,11 @@ mod tests {
         for (number, width, values) in expected {
             let orientation = Orientation::from_exif(number).unwrap();
             let pixels = Pixels::U8(Image::from_vec(vec![1, 2, 3, 4, 5, 6], 3, 2, 1).unwrap());
-            let meta = Meta { orientation, resolution: Some(Resolution::per_inch(100.0, 200.0)), ..Meta::default() };
+            let meta = Meta {
+                orientation,
+                resolution: Some(Resolution::per_inch(100.0, 200.0)),
+                ..Meta::default()
+            };
             let picture = Picture { meta, ..Picture::new(pixels) };
             for format in FORMATS.iter().filter(|format| matches!(format.name(), "png" | "tif")) {
                 let path = folder.path().join("a").with_extension(format.name());
@@ -435,9 +549,16 @@ mod tests {
                 assert_eq!(load(&path, &reading()).unwrap().first().meta.orientation, orientation);
                 let read = load(&path, &Reading { auto_orient: true, ..reading() }).unwrap();
                 let read = read.first();
-                let upright = Pixels::U8(Image::from_vec(values.to_vec(), width, 6 / width, 1).unwrap());
-                assert_eq!((&read.pixels, read.meta.orientation), (&upright, Orientation::NoTransforms), "{number}");
-                let Some(Resolution { x, y, .. }) = read.meta.resolution else { panic!("no resolution") };
+                let upright =
+                    Pixels::U8(Image::from_vec(values.to_vec(), width, 6 / width, 1).unwrap());
+                assert_eq!(
+                    (&read.pixels, read.meta.orientation),
+                    (&upright, Orientation::NoTransforms),
+                    "{number}"
+                );
+                let Some(Resolution { x, y, .. }) = read.meta.resolution else {
+                    panic!("no resolution")
+                };
                 assert_eq!(x > y, width == 2, "{number}");
             }
         }
@@ -446,12 +567,27 @@ mod tests {
     #[test]
     fn limits_are_checked_before_decoding() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = |max_pixels, max_bytes| Reading { limits: Limits { max_pixels, max_bytes }, ..reading() };
+        let limits = |max_pixels, max_bytes| Reading {
+            limits: Limits { max_pixels, max_bytes },
+            ..reading()
+        };
         for name in ["a.png", "a.tif", "a.webp", "a.npy", "a.jpg", "a.qoi", "a.bmp"] {
             let path = folder.path().join(name);
-            save(&path, FileFormat::from_path(&path).unwrap(), &picture(Scalar::U8, 3).into(), &writing()).unwrap();
-            assert!(load(&path, &limits(2866, 1 << 20)).unwrap_err().message.contains("--max-pixels"), "{name}");
-            assert!(load(&path, &limits(2867, 8600)).unwrap_err().message.contains("--max-bytes"), "{name}");
+            save(
+                &path,
+                FileFormat::from_path(&path).unwrap(),
+                &picture(Scalar::U8, 3).into(),
+                &writing(),
+            )
+            .unwrap();
+            assert!(
+                load(&path, &limits(2866, 1 << 20)).unwrap_err().message.contains("--max-pixels"),
+                "{name}"
+            );
+            assert!(
+                load(&path, &limits(2867, 8600)).unwrap_err().message.contains("--max-bytes"),
+                "{name}"
+            );
             load(&path, &limits(2867, 1 << 20)).unwrap();
         }
     }
@@ -460,9 +596,9 @@ mod tests {
     fn broken_pictures_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         for format in FORMATS {
-            let Some(picture) = every_picture()
-                .find(|picture| (format.holds)(picture.pixels.scalar(), picture.pixels.shape().channels))
-            else {
+            let Some(picture) = every_picture().find(|picture| {
+                (format.holds)(picture.pixels.scalar(), picture.pixels.shape().channels)
+            }) else {
                 panic!("{} holds nothing", format.name());
             };
             let path = folder.path().join("picture").with_extension(format.name());
@@ -495,13 +631,21 @@ mod tests {
             fs::write(&path, &bytes[..cut]).unwrap();
             let message = load(&path, &reading()).unwrap_err().message;
             assert!(message.contains("--lenient"), "{name}: {message}");
-            let read = load(&path, &lenient).unwrap_or_else(|failure| panic!("{}", failure.message));
+            let read =
+                load(&path, &lenient).unwrap_or_else(|failure| panic!("{}", failure.message));
             assert_eq!(read.notes.len(), 1, "{name}: {:?}", read.notes);
             let (found, whole) = (rgba(&read.first().pixels), rgba(&document.first().pixels));
             let tolerance = if matches!(name, "a.jpg" | "a.gif") { 14.0 } else { 0.0 };
             // A file of rows from the bottom up keeps those.
-            let range = if name == "a.bmp" { whole.len() - 4 * 61 * 8..whole.len() } else { 0..4 * 61 * 8 };
-            assert!(found[range.clone()].iter().zip(&whole[range]).all(|(a, b)| (a - b).abs() <= tolerance), "{name}");
+            let range =
+                if name == "a.bmp" { whole.len() - 4 * 61 * 8..whole.len() } else { 0..4 * 61 * 8 };
+            assert!(
+                found[range.clone()]
+                    .iter()
+                    .zip(&whole[range])
+                    .all(|(a, b)| (a - b).abs() <= tolerance),
+                "{name}"
+            );
         }
     }
 
@@ -510,7 +654,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (png, misnamed) = (folder.path().join("a.png"), folder.path().join("a.jpg"));
         let picture = picture(Scalar::U16, 1);
-        save(&png, FileFormat::from_path(&png).unwrap(), &picture.clone().into(), &writing()).unwrap();
+        save(&png, FileFormat::from_path(&png).unwrap(), &picture.clone().into(), &writing())
+            .unwrap();
         fs::rename(&png, &misnamed).unwrap();
         assert_eq!(load(&misnamed, &reading()).unwrap().first().pixels, picture.pixels);
     }

@@ -64,7 +64,8 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         Some(bar) => bar,
         None if watched => {
             let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
-            ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
+            ProgressBar::new(jobs.len() as u64)
+                .with_style(style.expect("a literal that is well formed"))
         }
         None => ProgressBar::hidden(),
     };
@@ -107,7 +108,9 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
         let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
         if given && !formats.any(|it| it.name() == format) {
             let name = jobs[0].output.display();
-            return Err(Failure::usage(format!("{option} is for {kind}, and {name} is not one: leave it out")));
+            return Err(Failure::usage(format!(
+                "{option} is for {kind}, and {name} is not one: leave it out"
+            )));
         }
     }
     Ok(())
@@ -115,7 +118,8 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
 
 /// Whether the filter gives as much below 0 as above: integers lose half of it.
 fn is_derivative(filter: &Filter) -> bool {
-    let taps = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)));
+    let taps =
+        (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)));
     let (sum, weight) = taps.fold((0.0, 0.0), |(sum, weight), tap| (sum + tap, weight + tap.abs()));
     sum <= 1e-6 * weight && weight > 0.0
 }
@@ -124,7 +128,8 @@ fn is_derivative(filter: &Filter) -> bool {
 /// 32 would take a GPU's memory for lanes that it has no use for.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
+    let gibibytes =
+        fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
     cores.min(gibibytes).clamp(1, 32)
 }
 
@@ -188,15 +193,22 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
         task.notes.lock().unwrap_or_else(PoisonError::into_inner).report();
         match skipped.into_inner() {
             0 => {}
-            skipped => report(&format!("{skipped} of {} pictures left out: their results exist", jobs.len())),
+            skipped => report(&format!(
+                "{skipped} of {} pictures left out: their results exist",
+                jobs.len()
+            )),
         }
     }
     let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (failures.pop(), failures.len() + 1, jobs.len()) {
         (None, ..) => Ok(()),
         (Some(failure), 1, 1) => Err(failure),
-        (_, failed, all) if failed == all => Err(Failure::new(format!("none of the {all} pictures was written"))),
-        (_, failed, all) => Err(Failure::new(format!("{failed} of {all} pictures failed; the others are done"))),
+        (_, failed, all) if failed == all => {
+            Err(Failure::new(format!("none of the {all} pictures was written")))
+        }
+        (_, failed, all) => {
+            Err(Failure::new(format!("{failed} of {all} pictures failed; the others are done")))
+        }
     }
 }
 
@@ -219,7 +231,8 @@ impl Task<'_> {
     /// The format to write; none if the result exists and is to be left. Fails early if the output cannot be written.
     fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
         let Job { output, in_folder, .. } = job;
-        let found = fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
+        let found =
+            fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
         if found && self.args.skip_existing {
             return Ok(None);
         }
@@ -229,9 +242,9 @@ impl Task<'_> {
         replace::check(output, *in_folder)?;
         match self.args.format {
             Some(format) => Ok(Some(format)),
-            None if stream::is_stream(output) => {
-                Err(Failure::usage("standard output has no name that tells a format: give one, as in --format png"))
-            }
+            None if stream::is_stream(output) => Err(Failure::usage(
+                "standard output has no name that tells a format: give one, as in --format png",
+            )),
             None => FileFormat::from_path(output).map(Some),
         }
     }
@@ -339,12 +352,18 @@ impl Task<'_> {
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
         let Self { args, pipeline, .. } = self;
         let [plan] = pipeline.plans() else { return Ok(None) };
-        let Some(array) = Array::open(&job.input, args).filter(|array| array.goes_into(format, &args.writing)) else {
+        let Some(array) =
+            Array::open(&job.input, args).filter(|array| array.goes_into(format, &args.writing))
+        else {
             return Ok(None);
         };
         let target = args.output_type.unwrap_or(array.scalar);
-        let is_plain = matches!(args.scaling.finish(array.scalar, target, ByAlpha::AsTheyAre), Ok((None, None)));
-        let Meaning { treated, extras, .. } = Meaning::of(array.shape.channels, &array.extras, args.alpha);
+        let is_plain = matches!(
+            args.scaling.finish(array.scalar, target, ByAlpha::AsTheyAre),
+            Ok((None, None))
+        );
+        let Meaning { treated, extras, .. } =
+            Meaning::of(array.shape.channels, &array.extras, args.alpha);
         let held = format.check(target, array.shape.channels - extras.len(), &extras).is_ok();
         // What is cut off is counted with all sums at hand.
         if !is_plain || treated.is_some() || self.counts_cuts(is_integer(target)) || !held {
@@ -385,7 +404,9 @@ impl Task<'_> {
         let meaning = Meaning::of(last + 1, &page.extras, args.alpha);
         let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
-        format.check(target, colours, &meaning.extras).map_err(|reason| Failure::at(&job.output, reason))?;
+        format
+            .check(target, colours, &meaning.extras)
+            .map_err(|reason| Failure::at(&job.output, reason))?;
         let (by_alpha, said) = format.meets(&meaning);
         let (finish, scaled) = args
             .scaling
@@ -402,7 +423,10 @@ impl Task<'_> {
         let own = args.output_type.is_none() && !args.scaling.sets_range();
         let stored = page.stored.filter(|&stored| own && format.stores(stored));
         if let Some(wide) = page.stored.filter(|_| own && stored.is_none()) {
-            note(notes, format!("{} became {target}, as {} has no {0}", wide.name(), format.name()));
+            note(
+                notes,
+                format!("{} became {target}, as {} has no {0}", wide.name(), format.name()),
+            );
         }
         self.check_holds_angles(stored).map_err(failed)?;
         let mut noted = |results: apron::Result<Pixels>| {
@@ -417,13 +441,14 @@ impl Task<'_> {
         let counts = self.counts_cuts(stored.map_or(is_integer(target), Stored::is_unsigned));
         let integers = stored.map_or(is_integer(target), Stored::is_integer);
         let counts_nan = integers && !args.quiet && may_give_nan(&pixels);
-        let sums = if counts || counts_nan || finish.is_some() { Some(noted(all_sums())?) } else { None };
+        let sums =
+            if counts || counts_nan || finish.is_some() { Some(noted(all_sums())?) } else { None };
         // A channel that was treated is not scaled with the others.
         let channels = last + usize::from(meaning.treated.is_none());
         let mut result = match (&finish, &sums, stored) {
-            (Some(finish), Some(sums), _) => {
-                finish.apply(sums, channels, Some(target).filter(|_| stored.is_none())).map_err(failed)?
-            }
+            (Some(finish), Some(sums), _) => finish
+                .apply(sums, channels, Some(target).filter(|_| stored.is_none()))
+                .map_err(failed)?,
             (_, _, Some(_)) => noted(all_sums())?,
             _ => noted(steps::filtered(pipeline, &pixels, treated, target))?,
         };
@@ -436,8 +461,10 @@ impl Task<'_> {
             _ => false,
         };
         if loses {
-            let text =
-                format!("what shines where alpha is 0 became black: {} has its colours beside alpha", format.name());
+            let text = format!(
+                "what shines where alpha is 0 became black: {} has its colours beside alpha",
+                format.name()
+            );
             note(notes, text);
         }
         if let Some((count @ 1.., total)) = sums.as_ref().filter(|_| counts_nan).map(nans) {
@@ -445,8 +472,11 @@ impl Task<'_> {
         }
         if let Some(sums) = sums.filter(|_| counts) {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
-            let cut = Cut::of(&sums, channels, factor, stored.map_or(white(target), Stored::greatest));
-            let known = notes.iter().any(|note| matches!(note, Note::Cut(known) if known.middle == cut.middle));
+            let cut =
+                Cut::of(&sums, channels, factor, stored.map_or(white(target), Stored::greatest));
+            let known = notes
+                .iter()
+                .any(|note| matches!(note, Note::Cut(known) if known.middle == cut.middle));
             // A page on which nothing is cut off counts if another page has something.
             if known || cut.below > 0 {
                 notes::add(notes, Note::Cut(cut));

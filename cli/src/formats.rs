@@ -159,14 +159,18 @@ pub(crate) const FORMATS: &[FileFormat] = {
         },
         FileFormat {
             extensions: &["pnm"],
-            holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3) || scalar == U16 && channels == 1,
+            holds: |scalar, channels| {
+                scalar == U8 && matches!(channels, 1 | 3) || scalar == U16 && channels == 1
+            },
             encode: Encode::Other(Encoded::Pnm),
             ..PLAIN
         },
         FileFormat {
             extensions: &["pam"],
             // The encoder has no 16-bit grey with alpha.
-            holds: |scalar, channels| (scalar == U8 || scalar == U16 && channels != 2) && channels <= 4,
+            holds: |scalar, channels| {
+                (scalar == U8 || scalar == U16 && channels != 2) && channels <= 4
+            },
             encode: Encode::Other(Encoded::Pam),
             ..PLAIN
         },
@@ -233,7 +237,12 @@ impl FileFormat {
     }
 
     /// Writes what the format can hold.
-    pub(crate) fn write(&self, document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<(), String> {
+    pub(crate) fn write(
+        &self,
+        document: &Document,
+        out: &mut dyn Sink,
+        options: &Writing,
+    ) -> Result<(), String> {
         match self.encode {
             Encode::Array => npy::write_document(out, document).map_err(|error| error.to_string()),
             Encode::Raw => codec::write_raw(document, out),
@@ -253,7 +262,12 @@ impl FileFormat {
 
     /// The formats whose pictures can follow one another, for a message.
     pub(crate) fn that_follow() -> String {
-        FORMATS.iter().filter(|format| format.follows()).map(Self::name).collect::<Vec<_>>().join(", ")
+        FORMATS
+            .iter()
+            .filter(|format| format.follows())
+            .map(Self::name)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Whether the format has this type, which the library does not filter.
@@ -268,7 +282,10 @@ impl FileFormat {
     /// Checks that the format can hold so many pages. The error names the way out.
     pub(crate) fn check_pages(&self, document: &Document) -> Result<(), String> {
         let several = |format: &&Self| format.pages != Several::No;
-        if document.pages.len() == 1 || self.pages == Several::Any || self.pages != Several::No && document.uniform() {
+        if document.pages.len() == 1
+            || self.pages == Several::Any
+            || self.pages != Several::No && document.uniform()
+        {
             return Ok(());
         }
         let (count, name) = (document.count(), self.name());
@@ -299,16 +316,18 @@ impl FileFormat {
         let values = matches!(self.encode, Encode::Array | Encode::Raw);
         // WebP has no grey.
         let for_grey = matches!(self.encode, Encode::WebP) && first.pixels.shape().channels < 3;
-        lose(!values && meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey), "the colour profile");
+        lose(
+            !values && meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey),
+            "the colour profile",
+        );
         lose(
             meta.orientation != Orientation::NoTransforms && !keeps(Kept::Orientation),
             "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
         );
         let shape = first.pixels.shape();
         let holds_exif = || match self.encode {
-            Encode::Jpeg => {
-                exif::write(meta, shape.width, shape.height).is_none_or(|data| data.len() <= codec::MOST_EXIF_OF_JPEG)
-            }
+            Encode::Jpeg => exif::write(meta, shape.width, shape.height)
+                .is_none_or(|data| data.len() <= codec::MOST_EXIF_OF_JPEG),
             _ => keeps(Kept::Exif),
         };
         lose(!values && meta.exif.is_some() && !holds_exif(), "the Exif data");
@@ -321,24 +340,37 @@ impl FileFormat {
             Encode::Tiff => true,
             // In Exif data there is room for it.
             _ if keeps(Kept::Exif) && meta.exif.is_some() => true,
-            Encode::Png => resolution.unit != Unit::Unnamed || resolution.whole(i32::MAX as u32).is_some(),
+            Encode::Png => {
+                resolution.unit != Unit::Unnamed || resolution.whole(i32::MAX as u32).is_some()
+            }
             Encode::Jpeg => resolution.unit != Unit::Unnamed || resolution.whole(65535).is_some(),
             _ => keeps(Kept::Resolution) && resolution.unit != Unit::Unnamed,
         };
-        lose(!values && meta.resolution.is_some_and(|resolution| !has_room(resolution)), "the resolution");
-        lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
+        lose(
+            !values && meta.resolution.is_some_and(|resolution| !has_room(resolution)),
+            "the resolution",
+        );
+        lose(
+            first.delay.is_some() && self.pages != Several::Animation,
+            "the times for which frames are shown",
+        );
         lose(
             first.extras.contains(&Extra::Premultiplied) && self.behind == Behind::Unsaid,
             "that its colours are multiplied by alpha",
         );
-        let carried = || document.pages.iter().flat_map(|page| &page.meta.carried).filter(|_| !values);
+        let carried =
+            || document.pages.iter().flat_map(|page| &page.meta.carried).filter(|_| !values);
         let channels = first.pixels.shape().channels;
-        let homeless = |it: &&Carried| it.value.as_ref().is_some_and(|it| !self.carries(it, channels, first.is_ink()));
+        let homeless = |it: &&Carried| {
+            it.value.as_ref().is_some_and(|it| !self.carries(it, channels, first.is_ink()))
+        };
         lost.extend(carried::phrases(carried().filter(homeless)));
         let untrue = carried::phrases(carried().filter(|it| it.value.is_none()));
-        let lost = (!lost.is_empty()).then(|| format!("{} cannot hold {}", self.name(), carried::listed(&lost)));
-        let untrue = (!untrue.is_empty())
-            .then(|| format!("left out, as it may tell of the picture before: {}", carried::listed(&untrue)));
+        let lost = (!lost.is_empty())
+            .then(|| format!("{} cannot hold {}", self.name(), carried::listed(&lost)));
+        let untrue = (!untrue.is_empty()).then(|| {
+            format!("left out, as it may tell of the picture before: {}", carried::listed(&untrue))
+        });
         match (lost, untrue) {
             (Some(lost), Some(untrue)) => Some(format!("{lost}; {untrue}")),
             (lost, untrue) => lost.or(untrue),
@@ -404,7 +436,12 @@ impl FileFormat {
 
     /// Checks that the format can hold pixels of this type, of so many colours with these channels
     /// behind them. The error names formats that can, and other ways out.
-    pub(crate) fn check(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> Result<(), String> {
+    pub(crate) fn check(
+        &self,
+        scalar: Scalar,
+        colours: usize,
+        extras: &[Extra],
+    ) -> Result<(), String> {
         if self.takes(scalar, colours, extras) {
             return Ok(());
         }
@@ -413,7 +450,9 @@ impl FileFormat {
         let can = can.map(Self::name).collect::<Vec<_>>().join(", ");
         if (self.holds)(scalar, colours + extras.len()) {
             let ways = match extras {
-                [_] => "; --alpha drop leaves the last band out, --alpha premultiply takes it for alpha",
+                [_] => {
+                    "; --alpha drop leaves the last band out, --alpha premultiply takes it for alpha"
+                }
                 _ => "",
             };
             return Err(format!(
@@ -440,18 +479,25 @@ mod tests {
 
     /// The README's row of a format.
     fn row(format: &FileFormat) -> String {
-        let channels = |scalar| (1..=4).filter(|&channels| (format.holds)(scalar, channels)).collect::<Vec<_>>();
+        let channels = |scalar| {
+            (1..=4).filter(|&channels| (format.holds)(scalar, channels)).collect::<Vec<_>>()
+        };
         let mut types: Vec<(String, Vec<usize>)> = Vec::new();
         for scalar in [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32] {
             match types.last_mut() {
                 _ if channels(scalar).is_empty() => {}
-                Some((names, known)) if *known == channels(scalar) => *names += &format!(", {scalar}"),
+                Some((names, known)) if *known == channels(scalar) => {
+                    *names += &format!(", {scalar}")
+                }
                 _ => types.push((scalar.to_string(), channels(scalar))),
             }
         }
         let text = |(names, channels): &(String, Vec<usize>)| match channels[..] {
             [1, 2, 3, 4] => format!("{names}: 1 to 4"),
-            _ => format!("{names}: {}", channels.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+            _ => format!(
+                "{names}: {}",
+                channels.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+            ),
         };
         let pages = match format.pages {
             Several::No => "one",

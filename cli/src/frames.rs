@@ -151,7 +151,9 @@ impl Reader {
                 self.input.drain()?;
                 cut = true;
             }
-            Some(Err(error)) if self.frames > 1 || error.kind() != io::ErrorKind::InvalidData => return Err(error),
+            Some(Err(error)) if self.frames > 1 || error.kind() != io::ErrorKind::InvalidData => {
+                return Err(error);
+            }
             // The decoder knows better what is wrong, if anything is.
             None | Some(Err(_)) => {
                 self.input.drain()?;
@@ -169,7 +171,9 @@ impl Reader {
 }
 
 fn ignore_end(walked: io::Result<()>) -> io::Result<()> {
-    walked.or_else(|error| if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) })
+    walked.or_else(
+        |error| if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) },
+    )
 }
 
 /// Takes the results in order.
@@ -214,13 +218,15 @@ pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Re
         start: 0,
         behind: Vec::new(),
     });
-    let (number, first) = next(&reader, job).expect("an input without bytes is a frame without bytes");
+    let (number, first) =
+        next(&reader, job).expect("an input without bytes is a frame without bytes");
     let first = first.and_then(|frame| made(task, job, format, frame));
     let first = first.map_err(|failure| named(failure, job, number, args))?;
     let rest = |out: &mut (dyn Write + Send)| {
         let writer = Writer { out, next: 1, failure: None, closed: false, notes: Notes::default() };
         let (writer, turn, stopped) = (Mutex::new(writer), Condvar::new(), AtomicBool::new(false));
-        Stream { task, job, format, reader: &reader, wake: wake.clone(), writer, turn, stopped }.finish(first)
+        Stream { task, job, format, reader: &reader, wake: wake.clone(), writer, turn, stopped }
+            .finish(first)
     };
     if stream::is_streamed(&job.output) {
         return rest(&mut *stream::create(&job.output)?);
@@ -259,8 +265,11 @@ fn made(task: &Task<'_>, job: &Job, format: &'static FileFormat, frame: Frame) -
     let reading = &task.args.reading;
     let fail = |reason: String| Failure::at(&job.input, reason);
     if frame.number > 1 && !format.follows() {
-        let reason =
-            format!("{} cannot hold a second picture here; write {}", format.name(), FileFormat::that_follow());
+        let reason = format!(
+            "{} cannot hold a second picture here; write {}",
+            format.name(),
+            FileFormat::that_follow()
+        );
         return Err(Failure::at(&job.output, reason));
     }
     if frame.cut && frame.number > 1 && !reading.lenient {
@@ -287,14 +296,23 @@ fn made(task: &Task<'_>, job: &Job, format: &'static FileFormat, frame: Frame) -
     let start = Instant::now();
     let mut data = spool();
     let mut out = BufWriter::with_capacity(BUFFER, &mut data);
-    notes.extend(files::encode(&job.output, format, &document, &mut out, &task.args.writing)?.map(Note::Text));
-    out.flush().and_then(|()| out.seek(SeekFrom::Start(0))).map_err(|error| Failure::at(&job.output, error))?;
+    notes.extend(
+        files::encode(&job.output, format, &document, &mut out, &task.args.writing)?
+            .map(Note::Text),
+    );
+    out.flush()
+        .and_then(|()| out.seek(SeekFrom::Start(0)))
+        .map_err(|error| Failure::at(&job.output, error))?;
     drop(out);
     let written = start.elapsed();
 
     let line = task.args.verbose.then(|| {
         let line = task.line(job, &document, &ran, [read, filtered, written]);
-        if frame.number > 1 || task.args.frames { format!("frame {}: {line}", frame.number) } else { line }
+        if frame.number > 1 || task.args.frames {
+            format!("frame {}: {line}", frame.number)
+        } else {
+            line
+        }
     });
     Ok(Made { data, notes, line })
 }
@@ -303,10 +321,13 @@ impl Stream<'_> {
     /// Writes the first frame and works on all others.
     fn finish(self, first: Made) -> Result {
         if self.deliver(1, Ok(first)) {
-            std::thread::scope(|scope| (0..self.task.frames_at_once).for_each(|_| drop(scope.spawn(|| self.work()))));
+            std::thread::scope(|scope| {
+                (0..self.task.frames_at_once).for_each(|_| drop(scope.spawn(|| self.work())))
+            });
         }
         let Self { task, job, reader, writer, .. } = self;
-        let Writer { failure, notes, .. } = writer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Writer { failure, notes, .. } =
+            writer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         let (frames, left) = (reader.frames, std::mem::take(&mut reader.left));
         let mut all = task.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +356,8 @@ impl Stream<'_> {
         while !self.stopped.load(Ordering::Relaxed) {
             let Some((number, frame)) = next(self.reader, self.job) else { return };
             // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
-            let result = caught(AssertUnwindSafe(|| made(self.task, self.job, self.format, frame?)));
+            let result =
+                caught(AssertUnwindSafe(|| made(self.task, self.job, self.format, frame?)));
             if !self.deliver(number, result) {
                 return;
             }
@@ -359,7 +381,9 @@ impl Stream<'_> {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => writer.closed = true,
                 Err(error) => writer.failure = Some(fail(error)),
                 Ok(()) => {
-                    notes.into_iter().for_each(|note| writer.notes.add(Path::new(&number.to_string()), note));
+                    notes
+                        .into_iter()
+                        .for_each(|note| writer.notes.add(Path::new(&number.to_string()), note));
                     if let Some(line) = line {
                         self.task.bar.suspend(|| report(&line));
                     }

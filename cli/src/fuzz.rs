@@ -25,7 +25,12 @@ pub struct Loaded {
 ///
 /// # Errors
 /// What the tool would say.
-pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> Result<Loaded, String> {
+pub fn load(
+    path: &Path,
+    raw: Option<&str>,
+    max_pixels: u64,
+    max_bytes: u64,
+) -> Result<Loaded, String> {
     let raw = raw.map(Raw::parse).transpose()?;
     let reading = Reading { raw, limits: Limits { max_pixels, max_bytes }, ..Reading::default() };
     let document = caught(|| {
@@ -35,8 +40,7 @@ pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> 
     .map_err(said)?;
     let picture = document.first();
     let shape = picture.pixels.shape();
-    let values =
-        each!(&picture.pixels, image => image.as_slice().iter().map(|value| Number::to_f64(*value) as f32).collect());
+    let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| Number::to_f64(*value) as f32).collect());
     Ok(Loaded { shape, values, scalar: picture.pixels.scalar() })
 }
 

@@ -40,7 +40,11 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
                             gpu.tier(),
                         )?;
                         if ordinal == count - 1 {
-                            writeln!(out, "  NVIDIA driver for CUDA {}.{}", info.driver.0, info.driver.1)?;
+                            writeln!(
+                                out,
+                                "  NVIDIA driver for CUDA {}.{}",
+                                info.driver.0, info.driver.1
+                            )?;
                         }
                     }
                     Err(error) => writeln!(out, "  gpu:{ordinal}  cannot be used: {error}")?,
@@ -54,7 +58,8 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
     for tier in embedded() {
         let packed: usize = tier.groups.iter().map(|group| group.ptx.compressed.len()).sum();
         let bytes: usize = tier.groups.iter().flat_map(|group| group.ptx.lengths).sum();
-        let (count, packed, bytes) = (tier.entries.len(), packed.div_ceil(1024), bytes.div_ceil(1024));
+        let (count, packed, bytes) =
+            (tier.entries.len(), packed.div_ceil(1024), bytes.div_ceil(1024));
         write!(
             out,
             "  sm_{:<4} {count} entries, {bytes} KiB, compressed to {packed}, by {}",
@@ -67,10 +72,16 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
     }
     if let Some(kernels) = kernels_in_use() {
-        let (count, bytes) = kernels.entries().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
+        let (count, bytes) = kernels
+            .entries()
+            .fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
         let (path, arch, compiler) = (kernels.path().display(), kernels.arch(), kernels.compiler());
         writeln!(out, "\nKernels taken from {path}")?;
-        writeln!(out, "  sm_{arch:<4} {count} entries, {} KiB, by {compiler}", bytes.div_ceil(1024))?;
+        writeln!(
+            out,
+            "  sm_{arch:<4} {count} entries, {} KiB, by {compiler}",
+            bytes.div_ceil(1024)
+        )?;
         let missing: Vec<_> = kernels.missing().collect();
         if !missing.is_empty() {
             writeln!(out, "  not there, and so from this build: {}", missing.join(" "))?;
@@ -81,7 +92,10 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(not(feature = "gpu"))]
 fn gpus(out: &mut dyn Write) -> io::Result<()> {
-    no_gpu(out, &apron::Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+    no_gpu(
+        out,
+        &apron::Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() },
+    )
 }
 
 fn no_gpu(out: &mut dyn Write, error: &apron::Error) -> io::Result<()> {
@@ -110,7 +124,13 @@ pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
         }
         for parameter in preset.parameters {
             let required = if parameter.name == preset.needs { "required: " } else { "" };
-            writeln!(out, "  {:<10} {required}{}{}", parameter.name, parameter.meaning, also(parameter.aliases))?;
+            writeln!(
+                out,
+                "  {:<10} {required}{}{}",
+                parameter.name,
+                parameter.meaning,
+                also(parameter.aliases)
+            )?;
         }
     }
     for (name, summary) in Gradient::NAMES {
@@ -147,8 +167,14 @@ mod tests {
         filters(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         for preset in Filter::PRESETS {
-            assert!(text.contains(preset.name) && preset.parameters.iter().all(|it| text.contains(it.name)));
-            assert!(preset.aliases.iter().all(|alias| text.contains(alias)) && text.contains(preset.needs));
+            assert!(
+                text.contains(preset.name)
+                    && preset.parameters.iter().all(|it| text.contains(it.name))
+            );
+            assert!(
+                preset.aliases.iter().all(|alias| text.contains(alias))
+                    && text.contains(preset.needs)
+            );
         }
         assert!(Gradient::NAMES.iter().all(|(name, _)| text.contains(name)));
         for example in [

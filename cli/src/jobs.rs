@@ -55,7 +55,8 @@ pub(crate) fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
             sources.push(Source { path: input.clone(), below });
         }
     }
-    let jobs = sources.into_iter().map(|source| job(source, out, args)).collect::<Result<Vec<_>>>()?;
+    let jobs =
+        sources.into_iter().map(|source| job(source, out, args)).collect::<Result<Vec<_>>>()?;
     check_apart(&jobs)?;
     Ok(jobs)
 }
@@ -107,14 +108,26 @@ fn is_folder(path: &Path) -> bool {
 
 /// Adds the pictures in a folder, in the order of their names. Files that are hidden or not named as a picture are passed over, and so
 /// is the folder to write to.
-fn walk(folder: &Path, args: &FilterArgs, skipped: Option<&Path>, sources: &mut Vec<Source>) -> Result {
+fn walk(
+    folder: &Path,
+    args: &FilterArgs,
+    skipped: Option<&Path>,
+    sources: &mut Vec<Source>,
+) -> Result {
     let skipped = skipped.and_then(|skipped| skipped.canonicalize().ok());
     let depth = if args.recursive { usize::MAX } else { 1 };
-    let entries = WalkDir::new(folder).max_depth(depth).sort_by_file_name().into_iter().filter_entry(|entry| {
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let own = || entry.file_type().is_dir() && skipped.is_some() && entry.path().canonicalize().ok() == skipped;
-        entry.depth() == 0 || !hidden && !own()
-    });
+    let entries =
+        WalkDir::new(folder).max_depth(depth).sort_by_file_name().into_iter().filter_entry(
+            |entry| {
+                let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+                let own = || {
+                    entry.file_type().is_dir()
+                        && skipped.is_some()
+                        && entry.path().canonicalize().ok() == skipped
+                };
+                entry.depth() == 0 || !hidden && !own()
+            },
+        );
     let before = sources.len();
     for entry in entries {
         let entry = entry.map_err(|error| {
@@ -126,8 +139,11 @@ fn walk(folder: &Path, args: &FilterArgs, skipped: Option<&Path>, sources: &mut 
         })?;
         let path = entry.path();
         // A link to a file counts as the file.
-        if (if args.reading.raw.is_some() { is_named_raw(path) } else { files::is_named_as_picture(path) })
-            && path.is_file()
+        if (if args.reading.raw.is_some() {
+            is_named_raw(path)
+        } else {
+            files::is_named_as_picture(path)
+        }) && path.is_file()
         {
             let below = path.strip_prefix(folder).unwrap_or(path).to_owned();
             sources.push(Source { path: path.to_owned(), below });
@@ -137,7 +153,10 @@ fn walk(folder: &Path, args: &FilterArgs, skipped: Option<&Path>, sources: &mut 
         return Ok(());
     }
     let hint = if args.recursive { "" } else { "; --recursive looks into its folders too" };
-    Err(Failure::at(folder, format!("there is no file in this folder whose name ends as that of a picture{hint}")))
+    Err(Failure::at(
+        folder,
+        format!("there is no file in this folder whose name ends as that of a picture{hint}"),
+    ))
 }
 
 fn is_named_raw(path: &Path) -> bool {
@@ -147,7 +166,9 @@ fn is_named_raw(path: &Path) -> bool {
 fn job(source: Source, out: Out<'_>, args: &FilterArgs) -> Result<Job> {
     let Source { path: input, below } = source;
     if is_stream(&input) && !matches!(out, Out::File(_)) {
-        return Err(Failure::usage("standard input has no name that its result could have: name the file to write"));
+        return Err(Failure::usage(
+            "standard input has no name that its result could have: name the file to write",
+        ));
     }
     let renamed = |path: &Path| {
         let extension = match args.format {
@@ -187,8 +208,14 @@ fn check_apart(jobs: &[Job]) -> Result {
     }
     let mut read: HashMap<PathBuf, &Path> = HashMap::new();
     for job in jobs {
-        if let Some(first) = job.input.canonicalize().ok().and_then(|path| read.insert(path, &job.input)) {
-            return Err(Failure::usage(format!("{} and {} are the same file", first.display(), job.input.display())));
+        if let Some(first) =
+            job.input.canonicalize().ok().and_then(|path| read.insert(path, &job.input))
+        {
+            return Err(Failure::usage(format!(
+                "{} and {} are the same file",
+                first.display(),
+                job.input.display()
+            )));
         }
     }
     for job in jobs {

@@ -45,7 +45,9 @@ pub fn main() -> ExitCode {
     keep_panics();
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) if !error.use_stderr() => return ExitCode::from(u8::from(error.print().is_err())),
+        Err(error) if !error.use_stderr() => {
+            return ExitCode::from(u8::from(error.print().is_err()));
+        }
         Err(error) => {
             report(&args::usage(&error));
             return ExitCode::from(2);

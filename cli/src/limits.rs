@@ -22,13 +22,21 @@ impl Default for Limits {
 
 impl Limits {
     /// Checks a picture's size, before anything is allocated for it.
-    pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
+    pub(crate) fn check(
+        &self,
+        width: u64,
+        height: u64,
+        bytes_per_pixel: u64,
+    ) -> Result<(), String> {
         let pixels = width.saturating_mul(height);
         let bytes = pixels.saturating_mul(bytes_per_pixel);
         if pixels <= self.max_pixels && bytes <= self.max_bytes {
             return Ok(());
         }
-        Err(format!("{width}x{height} pixels, which are {pixels}, take {bytes} bytes; {}", self.advice()))
+        Err(format!(
+            "{width}x{height} pixels, which are {pixels}, take {bytes} bytes; {}",
+            self.advice()
+        ))
     }
 
     /// What to say of a file whose decoder wants more memory.
@@ -49,7 +57,8 @@ impl Limits {
 /// A number in the form that [`amount`] reads.
 fn amount_text(number: u64) -> String {
     let suffixes = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    let found = suffixes.into_iter().find(|(shift, _)| number > 0 && number.trailing_zeros() >= *shift);
+    let found =
+        suffixes.into_iter().find(|(shift, _)| number > 0 && number.trailing_zeros() >= *shift);
     found.map_or(number.to_string(), |(shift, suffix)| format!("{}{suffix}", number >> shift))
 }
 
@@ -82,9 +91,14 @@ mod tests {
         for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
             assert!(amount(bad).is_err(), "{bad}");
         }
-        for (number, text) in
-            [(0, "0"), (1000, "1000"), (256 << 20, "256M"), (2 << 30, "2G"), (3 << 10, "3K"), (1 << 40, "1T")]
-        {
+        for (number, text) in [
+            (0, "0"),
+            (1000, "1000"),
+            (256 << 20, "256M"),
+            (2 << 30, "2G"),
+            (3 << 10, "3K"),
+            (1 << 40, "1T"),
+        ] {
             assert_eq!((amount_text(number), amount(text)), (text.to_owned(), Ok(number)));
         }
     }
@@ -96,9 +110,13 @@ mod tests {
         assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
         assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
         // A telephone's picture of 200 megapixels, with alpha.
-        let default = Limits { max_pixels: amount("256M").unwrap(), max_bytes: amount("2G").unwrap() };
+        let default =
+            Limits { max_pixels: amount("256M").unwrap(), max_bytes: amount("2G").unwrap() };
         assert_eq!(default.check(16320, 12240, 4), Ok(()));
         let message = default.check(30000, 30000, 3).unwrap_err();
-        assert!(message.contains("--max-pixels 256M") && message.contains("--max-bytes 2G"), "{message}");
+        assert!(
+            message.contains("--max-pixels 256M") && message.contains("--max-bytes 2G"),
+            "{message}"
+        );
     }
 }

@@ -26,10 +26,15 @@ pub(crate) fn page(name: Option<&str>) -> Result {
     let command = match name {
         None => tool,
         Some(name) => {
-            let known: Vec<_> = tool.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+            let known: Vec<_> =
+                tool.get_subcommands().map(|command| command.get_name().to_owned()).collect();
             let found = tool.find_subcommand(name).cloned();
-            found
-                .ok_or_else(|| Failure::usage(format!("no command is called {name}; there are {}", known.join(", "))))?
+            found.ok_or_else(|| {
+                Failure::usage(format!(
+                    "no command is called {name}; there are {}",
+                    known.join(", ")
+                ))
+            })?
         }
     };
     let source = concat!("apron ", env!("CARGO_PKG_VERSION"));

@@ -48,7 +48,10 @@ impl std::fmt::Display for Note {
             Self::Text(text) => return f.write_str(text),
             Self::Left(left) => return left.fmt(f),
             Self::Nan { count, total } => {
-                return write!(f, "{count} of {total} values are NaN and became 0; --output-type f32 keeps them");
+                return write!(
+                    f,
+                    "{count} of {total} values are NaN and became 0; --output-type f32 keeps them"
+                );
             }
             Self::Cut(cut) => *cut,
         };
@@ -60,7 +63,10 @@ impl std::fmt::Display for Note {
         if above > 0 {
             write!(f, ", {} are too large and became the greatest value", share(above))?;
         }
-        write!(f, "; --abs keeps their size, --offset {middle} shows both signs, --output-type f32 keeps all")
+        write!(
+            f,
+            "; --abs keeps their size, --offset {middle} shows both signs, --output-type f32 keeps all"
+        )
     }
 }
 
@@ -117,13 +123,19 @@ mod tests {
         for (name, below) in [("a.png", 50), ("b.png", 0), ("c.png", 25)] {
             notes.add(Path::new(name), Note::Text("no orientation".to_owned()));
             if below > 0 {
-                notes.add(Path::new(name), Note::Cut(Cut { below, above: 0, total: 100, middle: 128 }));
+                notes.add(
+                    Path::new(name),
+                    Note::Cut(Cut { below, above: 0, total: 100, middle: 128 }),
+                );
             }
         }
-        let lines: Vec<_> = notes.found.iter().map(|(note, path, count)| line(note, path, *count)).collect();
+        let lines: Vec<_> =
+            notes.found.iter().map(|(note, path, count)| line(note, path, *count)).collect();
         assert_eq!(lines[0], "a.png and 2 others: no orientation");
         assert!(
-            lines[1].starts_with("a.png and 1 other: 38 % of the values are negative and became 0; --abs"),
+            lines[1].starts_with(
+                "a.png and 1 other: 38 % of the values are negative and became 0; --abs"
+            ),
             "{}",
             lines[1]
         );

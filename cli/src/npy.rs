@@ -85,7 +85,8 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
         return Err(format!("there are no slices in an array of shape {}", header.shape_text()));
     }
     let stack = slice_axis && options.page.is_none();
-    let (slices, rest) = if stack { (header.shape[0], &header.shape[1..]) } else { (1, &header.shape[..]) };
+    let (slices, rest) =
+        if stack { (header.shape[0], &header.shape[1..]) } else { (1, &header.shape[..]) };
     let (height, width, channels) = match *rest {
         [height, width] => (height, width, 1),
         [height, width, channels] => (height, width, channels),
@@ -117,9 +118,14 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     };
     let (pages, short) = pages;
     let channel_axis = matches!(axes, Axes::Yxc | Axes::Zyxc);
-    let pages = pages.into_iter().map(|pixels| Picture { channel_axis, stored, ..Picture::new(pixels) }).collect();
+    let pages = pages
+        .into_iter()
+        .map(|pixels| Picture { channel_axis, stored, ..Picture::new(pixels) })
+        .collect();
     let mut document = Document { slice_axis: stack, ..Document::of(pages) };
-    document.notes.extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
+    document
+        .notes
+        .extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
     Ok(document)
 }
 
@@ -154,7 +160,8 @@ pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
         _ => return None,
     };
     // Other shapes are for the reader of all values to complain about.
-    let is_picture = shape.width.checked_mul(shape.channels).is_some_and(|row| (1..1 << 29).contains(&row));
+    let is_picture =
+        shape.width.checked_mul(shape.channels).is_some_and(|row| (1..1 << 29).contains(&row));
     (!header.fortran && is_picture && shape.height > 0).then_some(Rows {
         shape,
         scalar,
@@ -191,7 +198,9 @@ pub(crate) fn value_bytes(reader: &mut impl Read) -> io::Result<u64> {
         _ => wrong(reason),
     })?;
     let digits = header.kind.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
-    let size: u64 = digits.parse().map_err(|_| wrong(format!("values of type {} have no size", header.kind)))?;
+    let size: u64 = digits
+        .parse()
+        .map_err(|_| wrong(format!("values of type {} have no size", header.kind)))?;
     // Text has 4 bytes for each character.
     let size = if header.kind.starts_with('U') { size.saturating_mul(4) } else { size };
     Ok(header.shape.iter().fold(size, |bytes, &extent| bytes.saturating_mul(extent as u64)))
@@ -209,9 +218,18 @@ struct Extents {
 type Read0 = (Vec<Pixels>, bool);
 
 impl Extents {
-    fn values<P: Pod>(&self, header: &Header, reader: &mut impl Read, options: &Reading) -> Result<(Vec<P>, bool)> {
+    fn values<P: Pod>(
+        &self,
+        header: &Header,
+        reader: &mut impl Read,
+        options: &Reading,
+    ) -> Result<(Vec<P>, bool)> {
         let rows = (self.height as u64).saturating_mul(self.slices as u64);
-        options.limits.check(self.width as u64, rows, (self.channels as u64).saturating_mul(size_of::<P>() as u64))?;
+        options.limits.check(
+            self.width as u64,
+            rows,
+            (self.channels as u64).saturating_mul(size_of::<P>() as u64),
+        )?;
         header.values(reader, options.lenient).map_err(|reason| match &*reason {
             TOO_EARLY => format!("{reason}; --lenient keeps what can be read"),
             _ => reason,
@@ -236,7 +254,12 @@ impl Extents {
         values.chunks_exact(len).map(|slice| image(slice.to_vec())).collect()
     }
 
-    fn pages<P: Pod + apron::Pixel>(&self, header: &Header, reader: &mut impl Read, options: &Reading) -> Result<Read0>
+    fn pages<P: Pod + apron::Pixel>(
+        &self,
+        header: &Header,
+        reader: &mut impl Read,
+        options: &Reading,
+    ) -> Result<Read0>
     where
         Image<P>: Into<Pixels>,
     {
@@ -261,10 +284,18 @@ pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
     let (rows, cols) = match *header.shape {
         [rows, cols] => (rows, cols),
         [cols] => (1, cols),
-        _ => return Err(format!("an array of shape {} is no table of taps: rows x columns", header.shape_text())),
+        _ => {
+            return Err(format!(
+                "an array of shape {} is no table of taps: rows x columns",
+                header.shape_text()
+            ));
+        }
     };
     if rows > Filter::MAX_EXTENT || cols > Filter::MAX_EXTENT {
-        return Err(format!("{cols}x{rows} taps, at most {0}x{0} are possible", Filter::MAX_EXTENT));
+        return Err(format!(
+            "{cols}x{rows} taps, at most {0}x{0} are possible",
+            Filter::MAX_EXTENT
+        ));
     }
     let taps: Vec<f64> = match &*header.kind {
         "u1" => header.values::<u8>(reader, false)?.0.into_iter().map(f64::from).collect(),
@@ -284,7 +315,10 @@ pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
 }
 
 /// Writes pictures of the same extents and type as one array, in this machine's byte order.
-pub(crate) fn write_document(writer: &mut (impl Write + ?Sized), document: &Document) -> io::Result<()> {
+pub(crate) fn write_document(
+    writer: &mut (impl Write + ?Sized),
+    document: &Document,
+) -> io::Result<()> {
     let first = document.first();
     let shape = first.pixels.shape();
     let mut extents = Vec::new();
@@ -297,7 +331,9 @@ pub(crate) fn write_document(writer: &mut (impl Write + ?Sized), document: &Docu
     }
     match (&first.pixels, first.stored) {
         (Pixels::F64(_), Some(stored)) => write_header(writer, stored_kind(stored), &extents)?,
-        (pixels, _) => each!(pixels, image => write_header(writer, kind_of(image.as_slice()), &extents))?,
+        (pixels, _) => {
+            each!(pixels, image => write_header(writer, kind_of(image.as_slice()), &extents))?
+        }
     }
     for page in &document.pages {
         match (&page.pixels, page.stored) {
@@ -326,7 +362,11 @@ fn stored_kind(stored: Stored) -> &'static str {
 }
 
 /// Writes values in the type that the input had.
-fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f64]) -> io::Result<()> {
+fn write_stored(
+    writer: &mut (impl Write + ?Sized),
+    stored: Stored,
+    values: &[f64],
+) -> io::Result<()> {
     fn rounded<N: Wide>(writer: &mut (impl Write + ?Sized), values: &[f64]) -> io::Result<()> {
         for part in values.chunks(1 << 16) {
             let part: Vec<N> = part.iter().map(|&value| N::from_f64(value)).collect();
@@ -337,7 +377,11 @@ fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f6
     match stored {
         Stored::Bool => values
             .chunks(1 << 16)
-            .map(|part| part.iter().map(|value| u8::from(value.round_ties_even() != 0.0)).collect::<Vec<_>>())
+            .map(|part| {
+                part.iter()
+                    .map(|value| u8::from(value.round_ties_even() != 0.0))
+                    .collect::<Vec<_>>()
+            })
             .try_for_each(|part| writer.write_all(&part)),
         Stored::I8 => rounded::<i8>(writer, values),
         Stored::I16 => rounded::<i16>(writer, values),
@@ -366,7 +410,10 @@ fn write_header(writer: &mut (impl Write + ?Sized), kind: &str, shape: &[usize])
         (_, true) => '>',
         (_, false) => '<',
     };
-    let mut line = format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {}, }}", shape_text(shape));
+    let mut line = format!(
+        "{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {}, }}",
+        shape_text(shape)
+    );
     // Magic, version and length take 10 bytes; the values begin at a multiple of 64.
     let len = (10 + line.len() + 1).next_multiple_of(64) - 10;
     line.extend(std::iter::repeat_n(' ', len - 1 - line.len()));
@@ -401,14 +448,19 @@ impl Header {
                 fill(reader, &mut len)?;
                 u32::from_le_bytes(len) as usize
             }
-            version => return Err(format!("version {version} of .npy is not supported, only 1 to 3 are")),
+            version => {
+                return Err(format!("version {version} of .npy is not supported, only 1 to 3 are"));
+            }
         };
         if len > MAX_HEADER {
-            return Err(format!("a .npy header of {len} bytes is more than an array of numbers needs"));
+            return Err(format!(
+                "a .npy header of {len} bytes is more than an array of numbers needs"
+            ));
         }
         let mut line = vec![0; len];
         fill(reader, &mut line)?;
-        let line = std::str::from_utf8(&line).map_err(|_| "the .npy header is not text".to_owned())?;
+        let line =
+            std::str::from_utf8(&line).map_err(|_| "the .npy header is not text".to_owned())?;
         Self::parse(line).ok_or_else(|| {
             format!(
                 "the .npy header is not that of an array of numbers: {:?}",
@@ -477,9 +529,11 @@ impl Header {
         };
         match (told, &*self.shape) {
             (Some(axes), shape) if shape.len() == count(axes) => Ok(axes),
-            (Some(axes), _) => {
-                Err(format!("an array of shape {} does not have {} axes", self.shape_text(), count(axes)))
-            }
+            (Some(axes), _) => Err(format!(
+                "an array of shape {} does not have {} axes",
+                self.shape_text(),
+                count(axes)
+            )),
             (None, [_, _]) => Ok(Axes::Yx),
             (None, [_, _, 1..=4]) => Ok(Axes::Yxc),
             (None, [_, _, _, 1..=4]) => Ok(Axes::Zyxc),
@@ -491,7 +545,10 @@ impl Header {
                 "an array of shape {} may be a stack of pictures of many channels: --axes zyxc",
                 self.shape_text()
             )),
-            _ => Err(format!("an array of shape {} is not a picture: 2 to 4 axes are needed", self.shape_text())),
+            _ => Err(format!(
+                "an array of shape {} is not a picture: 2 to 4 axes are needed",
+                self.shape_text()
+            )),
         }
     }
 
@@ -500,7 +557,10 @@ impl Header {
         let too_far = || TOO_EARLY.to_owned();
         if self.fortran {
             // The slices lie between one another: only a reader of all can take one out.
-            return Err("a slice of an array in Fortran order cannot be read alone; leave --page out".to_owned());
+            return Err(
+                "a slice of an array in Fortran order cannot be read alone; leave --page out"
+                    .to_owned(),
+            );
         }
         let bytes = match &*self.kind {
             "b1" | "u1" | "i1" => 1,
@@ -508,9 +568,14 @@ impl Header {
             "u4" | "i4" | "f4" => 4,
             _ => 8,
         };
-        let len =
-            self.shape[1..].iter().try_fold(bytes, |n: usize, &extent| n.checked_mul(extent)).ok_or_else(too_far)?;
-        let offset = len.checked_mul(slice).and_then(|offset| i64::try_from(offset).ok()).ok_or_else(too_far)?;
+        let len = self.shape[1..]
+            .iter()
+            .try_fold(bytes, |n: usize, &extent| n.checked_mul(extent))
+            .ok_or_else(too_far)?;
+        let offset = len
+            .checked_mul(slice)
+            .and_then(|offset| i64::try_from(offset).ok())
+            .ok_or_else(too_far)?;
         reader.seek(io::SeekFrom::Current(offset)).map_err(|error| error.to_string())?;
         self.shape.remove(0);
         Ok(())
@@ -520,7 +585,11 @@ impl Header {
     /// wanted, and the result says so.
     fn values<P: Pod>(&self, reader: &mut impl Read, lenient: bool) -> Result<(Vec<P>, bool)> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
-        let total = self.shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).ok_or_else(too_many)?;
+        let total = self
+            .shape
+            .iter()
+            .try_fold(1usize, |n, &extent| n.checked_mul(extent))
+            .ok_or_else(too_many)?;
         let mut values: Vec<P> = Vec::new();
         let mut short = false;
         while values.len() < total {
@@ -537,7 +606,8 @@ impl Header {
                 bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
             }
         }
-        let values = if self.fortran { self.transposed(&values).ok_or_else(too_many)? } else { values };
+        let values =
+            if self.fortran { self.transposed(&values).ok_or_else(too_many)? } else { values };
         Ok((values, short))
     }
 
@@ -551,7 +621,9 @@ impl Header {
         for i in 0..first {
             for j in 0..second {
                 for k in 0..third {
-                    result.extend((0..fourth).map(|l| values[i + first * (j + second * (k + third * l))]));
+                    result.extend(
+                        (0..fourth).map(|l| values[i + first * (j + second * (k + third * l))]),
+                    );
                 }
             }
         }
@@ -616,25 +688,49 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        for (width, height, channels) in [(1, 1, 1), (5, 3, 1), (3, 5, 2), (7, 2, 3), (2, 7, 4), (300, 200, 3)] {
+        for (width, height, channels) in
+            [(1, 1, 1), (5, 3, 1), (3, 5, 2), (7, 2, 3), (2, 7, 4), (300, 200, 3)]
+        {
             let n = width * height * channels;
             let pixels = [
-                Pixels::U8(Image::from_vec((0..n).map(|i| i as u8).collect(), width, height, channels).unwrap()),
-                Pixels::U16(
-                    Image::from_vec((0..n).map(|i| (i % 9000) as u16 * 7).collect(), width, height, channels).unwrap(),
-                ),
-                Pixels::F16(
-                    Image::from_vec((0..n).map(|i| f16::from_f32(i as f32)).collect(), width, height, channels)
+                Pixels::U8(
+                    Image::from_vec((0..n).map(|i| i as u8).collect(), width, height, channels)
                         .unwrap(),
                 ),
+                Pixels::U16(
+                    Image::from_vec(
+                        (0..n).map(|i| (i % 9000) as u16 * 7).collect(),
+                        width,
+                        height,
+                        channels,
+                    )
+                    .unwrap(),
+                ),
+                Pixels::F16(
+                    Image::from_vec(
+                        (0..n).map(|i| f16::from_f32(i as f32)).collect(),
+                        width,
+                        height,
+                        channels,
+                    )
+                    .unwrap(),
+                ),
                 Pixels::F32(
-                    Image::from_vec((0..n).map(|i| i as f32 / -3.0).collect(), width, height, channels).unwrap(),
+                    Image::from_vec(
+                        (0..n).map(|i| i as f32 / -3.0).collect(),
+                        width,
+                        height,
+                        channels,
+                    )
+                    .unwrap(),
                 ),
             ];
             for pixels in pixels {
                 for channel_axis in [false, true] {
-                    let picture =
-                        Picture { channel_axis: channel_axis || channels > 1, ..Picture::new(pixels.clone()) };
+                    let picture = Picture {
+                        channel_axis: channel_axis || channels > 1,
+                        ..Picture::new(pixels.clone())
+                    };
                     let bytes = written(&picture);
                     assert_eq!((bytes.len() - n * picture.pixels.scalar().bytes()) % 64, 0);
                     assert_eq!(read(&bytes).unwrap(), picture);
@@ -645,7 +741,9 @@ mod tests {
 
     #[test]
     fn stacks_and_many_channels() {
-        let line = |shape: &str| format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let line = |shape: &str| {
+            format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n")
+        };
         let values: Vec<u8> = (0..60).collect();
         let told = |axes| Reading { axes: Some(axes), ..Reading::default() };
         // A third axis of 5 may be either.
@@ -653,31 +751,46 @@ mod tests {
         let message = read(&bytes).unwrap_err();
         assert!(message.contains("--axes zyx") && message.contains("--axes yxc"), "{message}");
         let picture = read_as(&bytes, &told(Axes::Yxc)).unwrap();
-        assert_eq!(picture.first().pixels, Pixels::U8(Image::from_vec(values.clone(), 4, 3, 5).unwrap()));
+        assert_eq!(
+            picture.first().pixels,
+            Pixels::U8(Image::from_vec(values.clone(), 4, 3, 5).unwrap())
+        );
         let stack = read_as(&bytes, &told(Axes::Zyx)).unwrap();
         assert_eq!(stack.pages.len(), 3);
-        let slice = |index: usize| Pixels::U8(Image::from_vec(values[index * 20..][..20].to_vec(), 5, 4, 1).unwrap());
+        let slice = |index: usize| {
+            Pixels::U8(Image::from_vec(values[index * 20..][..20].to_vec(), 5, 4, 1).unwrap())
+        };
         assert!(stack.pages.iter().enumerate().all(|(index, page)| page.pixels == slice(index)));
         for document in [&picture, &stack] {
             let mut again = Vec::new();
             write_document(&mut again, document).unwrap();
-            assert!(String::from_utf8_lossy(&again).contains("(3, 4, 5)") && again.ends_with(&values));
+            assert!(
+                String::from_utf8_lossy(&again).contains("(3, 4, 5)") && again.ends_with(&values)
+            );
         }
         let one = read_as(&bytes, &Reading { page: Some(2), ..told(Axes::Zyx) }).unwrap();
         assert_eq!((one.pages.len(), one.slice_axis, &one.first().pixels), (1, false, &slice(1)));
         let message = read_as(&bytes, &Reading { page: Some(4), ..told(Axes::Zyx) }).unwrap_err();
         assert!(message.contains("no slice 4"), "{message}");
-        let colours = read_as(&file(1, &line("(5, 2, 2, 3)"), &values), &Reading::default()).unwrap();
+        let colours =
+            read_as(&file(1, &line("(5, 2, 2, 3)"), &values), &Reading::default()).unwrap();
         assert_eq!((colours.pages.len(), colours.first().pixels.shape().channels), (5, 3));
         // Fortran order of four axes.
         let turned = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 1, 2, 3), }\n";
-        let stack = read_as(&file(1, turned, &[0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]), &Reading::default()).unwrap();
-        assert_eq!(stack.pages[1].pixels, Pixels::U8(Image::from_vec((6..12).collect(), 2, 1, 3).unwrap()));
+        let stack =
+            read_as(&file(1, turned, &[0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]), &Reading::default())
+                .unwrap();
+        assert_eq!(
+            stack.pages[1].pixels,
+            Pixels::U8(Image::from_vec((6..12).collect(), 2, 1, 3).unwrap())
+        );
     }
 
     #[test]
     fn wide_types_are_read_as_f64() {
-        let line = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
+        let line = |descr: &str| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n")
+        };
         let cases: &[(&str, Stored, &[u8])] = &[
             ("|b1", Stored::Bool, &[0, 1]),
             ("|i1", Stored::I8, &[0, 1]),
@@ -690,7 +803,11 @@ mod tests {
         ];
         for (descr, stored, values) in cases {
             let picture = read(&file(1, &line(descr), values)).unwrap();
-            assert_eq!(picture.pixels, Pixels::F64(Image::from_vec(vec![0.0, 1.0], 2, 1, 1).unwrap()), "{descr}");
+            assert_eq!(
+                picture.pixels,
+                Pixels::F64(Image::from_vec(vec![0.0, 1.0], 2, 1, 1).unwrap()),
+                "{descr}"
+            );
             assert_eq!(picture.stored, Some(*stored));
             assert_eq!(read(&written(&picture)).unwrap(), picture);
         }
@@ -698,10 +815,17 @@ mod tests {
         for (descr, end) in [("<u8", 1 << 53), ("<i8", 1 << 53), ("<i8", -(1i64 << 53))] {
             let values = |end: i64| [end.to_le_bytes(), 3i64.to_le_bytes()].concat();
             let found = read(&file(1, &line(descr), &values(end))).unwrap().pixels;
-            assert_eq!(found, Pixels::F64(Image::from_vec(vec![end as f64, 3.0], 2, 1, 1).unwrap()), "{descr}");
+            assert_eq!(
+                found,
+                Pixels::F64(Image::from_vec(vec![end as f64, 3.0], 2, 1, 1).unwrap()),
+                "{descr}"
+            );
             let beyond = end + end.signum();
             let message = read(&file(1, &line(descr), &values(beyond))).unwrap_err();
-            assert!(message.contains(&beyond.to_string()) && message.contains("9007199254740992"), "{message}");
+            assert!(
+                message.contains(&beyond.to_string()) && message.contains("9007199254740992"),
+                "{message}"
+            );
             assert!(message.contains("convert"), "{message}");
         }
         // Rounded half to even, and saturated.
@@ -716,7 +840,8 @@ mod tests {
         let bytes = written(&Picture::new(Pixels::F32(pixels)));
         // numpy.save of numpy.array([[1.5, -2.0]], "f4").
         let mut expected =
-            b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }".to_vec();
+            b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }"
+                .to_vec();
         expected.extend([b' '; 58]);
         expected.extend(b"\n\0\0\xc0?\0\0\0\xc0");
         if cfg!(target_endian = "little") {
@@ -726,27 +851,42 @@ mod tests {
 
     #[test]
     fn every_byte_order_and_version() {
-        let line = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
+        let line = |descr: &str| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n")
+        };
         for version in 1..=3 {
             for (descr, values) in [("<u2", [1, 2, 3, 4]), (">u2", [2, 1, 4, 3])] {
                 let picture = read(&file(version, &line(descr), &values)).unwrap();
-                assert_eq!(picture.pixels, Pixels::U16(Image::from_vec(vec![0x201, 0x403], 2, 1, 1).unwrap()));
+                assert_eq!(
+                    picture.pixels,
+                    Pixels::U16(Image::from_vec(vec![0x201, 0x403], 2, 1, 1).unwrap())
+                );
             }
             let values = [0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0];
             let picture = read(&file(version, &line(">f4"), &values)).unwrap();
-            assert_eq!(picture.pixels, Pixels::F32(Image::from_vec(vec![1.0, -2.0], 2, 1, 1).unwrap()));
+            assert_eq!(
+                picture.pixels,
+                Pixels::F32(Image::from_vec(vec![1.0, -2.0], 2, 1, 1).unwrap())
+            );
         }
     }
 
     #[test]
     fn headers_of_other_writers() {
         let header = |line| Header::parse(line).unwrap();
-        let plain = header("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }          \n");
+        let plain =
+            header("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }          \n");
         assert_eq!(plain.shape, [2, 3]);
         assert_eq!(header("{\"shape\":(2,3),\"fortran_order\":False,\"descr\":\"|u1\"}"), plain);
-        assert_eq!(header("{ 'shape' : ( 2L , 3L ) , 'descr' : 'u1' , 'fortran_order' : False }"), plain);
+        assert_eq!(
+            header("{ 'shape' : ( 2L , 3L ) , 'descr' : 'u1' , 'fortran_order' : False }"),
+            plain
+        );
         assert_eq!(header("{'descr': 'f8', 'fortran_order': True, 'shape': (7,)}").shape, [7]);
-        assert_eq!(header("{'descr': 'f8', 'fortran_order': True, 'shape': ()}").shape, [0usize; 0]);
+        assert_eq!(
+            header("{'descr': 'f8', 'fortran_order': True, 'shape': ()}").shape,
+            [0usize; 0]
+        );
     }
 
     #[test]
@@ -754,7 +894,10 @@ mod tests {
         let line = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3, 2), }\n";
         // numpy.arange(12).reshape(2, 3, 2), first index fastest.
         let picture = read(&file(1, line, &[0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11])).unwrap();
-        assert_eq!(picture.pixels, Pixels::U8(Image::from_vec((0..12).collect(), 3, 2, 2).unwrap()));
+        assert_eq!(
+            picture.pixels,
+            Pixels::U8(Image::from_vec((0..12).collect(), 3, 2, 2).unwrap())
+        );
         let line = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n";
         let picture = read(&file(1, line, &[0, 3, 1, 4, 2, 5])).unwrap();
         assert_eq!(picture.pixels, Pixels::U8(Image::from_vec((0..6).collect(), 3, 2, 1).unwrap()));
@@ -762,7 +905,9 @@ mod tests {
 
     #[test]
     fn taps_of_every_type() {
-        let line = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
+        let line = |descr: &str| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n")
+        };
         let expected = Filter::from_taps(2, 1, &[1.0, 2.0]).unwrap();
         let cases: &[(&str, &[u8])] = &[
             ("|u1", &[1, 2]),
@@ -775,7 +920,11 @@ mod tests {
             (">f8", &[0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0]),
         ];
         for (descr, values) in cases {
-            assert_eq!(read_taps(&mut &*file(1, &line(descr), values)).unwrap(), expected, "{descr}");
+            assert_eq!(
+                read_taps(&mut &*file(1, &line(descr), values)).unwrap(),
+                expected,
+                "{descr}"
+            );
         }
         let mut bytes = Vec::new();
         let filter = Filter::from_taps(3, 2, &[0.1, 2.0, -3.0, 4.0, 5.5, 6.0]).unwrap();
@@ -811,8 +960,9 @@ mod tests {
 
     #[test]
     fn sizes_are_not_believed() {
-        let line =
-            |descr: &str, shape: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let line = |descr: &str, shape: &str| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n")
+        };
         let huge = "18446744073709551615";
         for shape in [
             "(1000000, 1000000)",
@@ -875,7 +1025,9 @@ mod tests {
         }
         let nested = format!("{{'descr': {}", "[".repeat(9_000));
         assert!(read(&file(2, &nested, &[])).is_err());
-        let message = read(&file(1, "{'descr': '<c8', 'fortran_order': False, 'shape': (1, 1)}", &[0; 8])).unwrap_err();
+        let message =
+            read(&file(1, "{'descr': '<c8', 'fortran_order': False, 'shape': (1, 1)}", &[0; 8]))
+                .unwrap_err();
         assert!(message.contains("c8") && message.contains("f4"), "{message}");
     }
 }

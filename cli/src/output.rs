@@ -11,7 +11,8 @@ pub(crate) fn report(message: &str) {
 
 /// The text on one line, without control characters.
 pub(crate) fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split(['\n', '\r', '\t']).map(str::trim).filter(|line| !line.is_empty()).collect();
+    let words: Vec<&str> =
+        text.split(['\n', '\r', '\t']).map(str::trim).filter(|line| !line.is_empty()).collect();
     let line = words.join(" ");
     line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -20,7 +21,9 @@ pub(crate) fn one_line(text: &str) -> String {
 pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!("stdout: {error}"))),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("stdout: {error}")))
+        }
         _ => Ok(()),
     }
 }

@@ -134,7 +134,9 @@ fn rgb_of_inks<P: Pixel>(
     narrow: fn(u64) -> P,
 ) -> apron::Result<Image<P>> {
     let mut result = Image::zeroed(image.shape().width, image.shape().height, 3)?;
-    for (rgb, inks) in result.as_mut_slice().chunks_exact_mut(3).zip(image.as_slice().chunks_exact(4)) {
+    for (rgb, inks) in
+        result.as_mut_slice().chunks_exact_mut(3).zip(image.as_slice().chunks_exact(4))
+    {
         let light = greatest - wide(inks[3]);
         for (to, &ink) in rgb.iter_mut().zip(inks) {
             *to = narrow(((greatest - wide(ink)) * light + greatest / 2) / greatest);
@@ -250,7 +252,9 @@ impl Resolution {
 
     /// As whole numbers up to `most`, if they are that.
     pub(crate) fn whole(self, most: u32) -> Option<(u32, u32)> {
-        let whole = |value: f64| (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32);
+        let whole = |value: f64| {
+            (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32)
+        };
         whole(self.x).zip(whole(self.y))
     }
 }
@@ -318,7 +322,9 @@ impl Meta {
         };
         match profile.filter(|profile| !profile.is_empty()) {
             Some(profile) if profile.get(16..20) == Some(space) => self.icc = Some(profile),
-            Some(_) => self.carried.push(Carried::left_out(Kind::Phrase, "a colour profile for other colours")),
+            Some(_) => self
+                .carried
+                .push(Carried::left_out(Kind::Phrase, "a colour profile for other colours")),
             None => {}
         }
     }
@@ -332,7 +338,8 @@ impl Meta {
     fn pixels_moved(&mut self) {
         carried::change(&mut self.carried, RestsOn::Place);
         if exif::without_places(self) {
-            self.carried.push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+            self.carried
+                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
         }
         if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
             self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
@@ -382,7 +389,12 @@ impl Picture {
         let shape = self.pixels.shape();
         let scalar = self.pixels.scalar();
         let scalar = self.stored.map_or(scalar.name(), Stored::name);
-        format!("{}x{} {} {scalar}", shape.width, shape.height, extra::name(self.colours(), &self.extras))
+        format!(
+            "{}x{} {} {scalar}",
+            shape.width,
+            shape.height,
+            extra::name(self.colours(), &self.extras)
+        )
     }
 
     /// How many bytes the values take in a file that does not compress them.
@@ -402,7 +414,9 @@ impl Picture {
         if orientation != Orientation::NoTransforms {
             self.meta.pixels_moved();
         }
-        if let Some(Resolution { x, y, .. }) = self.meta.resolution.as_mut().filter(|_| orientation.to_exif() >= 5) {
+        if let Some(Resolution { x, y, .. }) =
+            self.meta.resolution.as_mut().filter(|_| orientation.to_exif() >= 5)
+        {
             std::mem::swap(x, y);
         }
         Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
@@ -414,8 +428,12 @@ impl Picture {
             return Ok(self);
         }
         self.pixels = match &self.pixels {
-            Pixels::U8(image) => Pixels::U8(rgb_of_inks(image, 255, u64::from, |value| value as u8)?),
-            Pixels::U16(image) => Pixels::U16(rgb_of_inks(image, 65535, u64::from, |value| value as u16)?),
+            Pixels::U8(image) => {
+                Pixels::U8(rgb_of_inks(image, 255, u64::from, |value| value as u8)?)
+            }
+            Pixels::U16(image) => {
+                Pixels::U16(rgb_of_inks(image, 65535, u64::from, |value| value as u16)?)
+            }
             _ => return Ok(self),
         };
         let meta = &mut self.meta;
@@ -508,8 +526,14 @@ mod tests {
     /// Ratios come back as they were written, in lowest terms.
     #[test]
     fn ratios() {
-        for (num, denom) in [(4, 1), (300, 1), (1_234_567, 1_000_000), (1, 65_521), (72_009, 1000), (4_000_000_000, 1)]
-        {
+        for (num, denom) in [
+            (4, 1),
+            (300, 1),
+            (1_234_567, 1_000_000),
+            (1, 65_521),
+            (72_009, 1000),
+            (4_000_000_000, 1),
+        ] {
             assert_eq!(ratio(f64::from(num) / f64::from(denom)), (num, denom));
         }
         for value in [1e-12, 1e12, std::f64::consts::PI, 0.1 + 0.2] {

@@ -39,15 +39,24 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
         None => "no product of a row and a column",
     };
     print(|out| {
-        let types = if source == target { source.to_string() } else { format!("{source} to {target}") };
-        writeln!(out, "{}x{} taps, {product}; {} of {types} on {place}", filter.cols(), filter.rows(), args.size)?;
+        let types =
+            if source == target { source.to_string() } else { format!("{source} to {target}") };
+        writeln!(
+            out,
+            "{}x{} taps, {product}; {} of {types} on {place}",
+            filter.cols(),
+            filter.rows(),
+            args.size
+        )?;
         reckoned.as_ref().map_or(Ok(()), |reckoned| reckoned.write(out, args))?;
         let shortest = candidates.iter().filter_map(|candidate| candidate.predicted).min();
         candidates.iter().try_for_each(|candidate| {
             let verdict = match (chosen == candidate.variant, args.autotune) {
                 (false, _) => "",
                 (true, true) => "  <- chosen: measured here, the fastest",
-                (true, false) if candidate.predicted == shortest => "  <- chosen: the shortest time",
+                (true, false) if candidate.predicted == shortest => {
+                    "  <- chosen: the shortest time"
+                }
                 (true, false) => "  <- chosen: the least work",
             };
             writeln!(out, "  {}{verdict}", line(candidate))
@@ -110,10 +119,15 @@ impl Reckoned {
 
     fn write(&self, out: &mut dyn Write, args: &PlanArgs) -> io::Result<()> {
         let memory = if args.pinned { "pinned" } else { "ordinary" };
-        let pictures = if args.pictures.get() > 1 { format!("{} pictures", args.pictures) } else { "a picture".into() };
+        let pictures = if args.pictures.get() > 1 {
+            format!("{} pictures", args.pictures)
+        } else {
+            "a picture".into()
+        };
         writeln!(out, "  {pictures} of {}, from {memory} memory to {memory} memory", args.scalar)?;
         let threads = self.open.threads;
-        let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        let threads =
+            if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
         match self.open.cpu {
             Some(time) => writeln!(out, "    cpu    {:>10}  {threads}", show(time))?,
             None => writeln!(out, "    cpu    {:>10}  it has no such variant", "-")?,
@@ -126,9 +140,9 @@ impl Reckoned {
             }
         };
         let (link, kernel, staging) = (show(gpu.link), show(gpu.kernel), show(gpu.staging));
-        let rates = gpu
-            .measured
-            .map_or_else(String::new, |(up, down)| format!(" ({:.1} GB/s up, {:.1} GB/s down)", up / 1e9, down / 1e9));
+        let rates = gpu.measured.map_or_else(String::new, |(up, down)| {
+            format!(" ({:.1} GB/s up, {:.1} GB/s down)", up / 1e9, down / 1e9)
+        });
         writeln!(
             out,
             "    gpu:0  {:>10}  link {link}{rates}, kernel {kernel}, staging {staging}, calls {}",

@@ -18,7 +18,8 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 /// Removes temporary files when the user interrupts the program or the system ends it.
 pub(crate) fn clean_up_on_signals() {
     #[cfg(unix)]
-    if let Ok(mut signals) = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS) {
+    if let Ok(mut signals) = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS)
+    {
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 // The lock is kept, so that no thread begins another file.
@@ -45,8 +46,11 @@ pub(crate) fn check(path: &Path, make_folder: bool) -> Result {
     if stream::is_stream(path) {
         return stream::check_stdout();
     }
-    if let Some(folder) = path.parent().filter(|folder| make_folder && fs::symlink_metadata(folder).is_err()) {
-        let found = folder.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.exists());
+    if let Some(folder) =
+        path.parent().filter(|folder| make_folder && fs::symlink_metadata(folder).is_err())
+    {
+        let found =
+            folder.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.exists());
         return match found.filter(|found| !found.is_dir()) {
             Some(file) => Err(Failure::at(path, format!("{} is not a folder", file.display()))),
             None => Ok(()),
@@ -65,13 +69,22 @@ fn target(path: &Path) -> Result<Target> {
         Ok(found) if found.is_dir() => return Err(Failure::at(path, "is a folder")),
         Ok(found) if stream::is_pipe(&found) => return Ok(Target::Stream),
         Ok(found) if !found.is_file() => {
-            return Err(Failure::at(path, "is not a regular file; standard output is written as -"));
+            return Err(Failure::at(
+                path,
+                "is not a regular file; standard output is written as -",
+            ));
         }
-        Ok(found) if found.permissions().readonly() => return Err(Failure::at(path, "is read-only")),
+        Ok(found) if found.permissions().readonly() => {
+            return Err(Failure::at(path, "is read-only"));
+        }
         Ok(found) => Some(found.permissions()),
         Err(_) => None,
     };
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+    let folder = target
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+        .to_owned();
     if !folder.is_dir() {
         return Err(Failure::at(path, format!("there is no folder {}", folder.display())));
     }
@@ -95,7 +108,10 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
         let mut unfinished = unfinished();
         // The error's own text names the temporary file, which says nothing to anybody.
         let file = builder.tempfile_in(&folder).map_err(|error| {
-            Failure::at(path, format!("nothing can be written in {}: {}", folder.display(), error.kind()))
+            Failure::at(
+                path,
+                format!("nothing can be written in {}: {}", folder.display(), error.kind()),
+            )
         })?;
         unfinished.push(file.path().to_owned());
         file
@@ -111,7 +127,8 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
         }
         Ok(())
     })();
-    let result = written.and_then(|()| file.persist(&target).map(drop).map_err(|error| fail(error.error)));
+    let result =
+        written.and_then(|()| file.persist(&target).map(drop).map_err(|error| fail(error.error)));
     unfinished().retain(|path| *path != temporary);
     result
 }
@@ -133,7 +150,10 @@ mod tests {
         fs::write(&path, "old").unwrap();
         replace(&path, half).unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), b"old");
-        replace(&path, |out| out.write_all(b"new").map_err(|error| Failure::new(error.to_string()))).unwrap();
+        replace(&path, |out| {
+            out.write_all(b"new").map_err(|error| Failure::new(error.to_string()))
+        })
+        .unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(unfinished().iter().all(|path| !path.starts_with(folder.path())));
@@ -152,12 +172,18 @@ mod tests {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("file"), folder.path().join("link"));
-        let write = |out: &mut BufWriter<&File>| out.write_all(b"new").map_err(|error| Failure::new(error.to_string()));
+        let write = |out: &mut BufWriter<&File>| {
+            out.write_all(b"new").map_err(|error| Failure::new(error.to_string()))
+        };
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
 
         fs::write(folder.path().join("plain"), "").unwrap();
         replace(&path, write).unwrap();
-        assert_eq!(mode(&path), mode(&folder.path().join("plain")), "as any program's files under this umask");
+        assert_eq!(
+            mode(&path),
+            mode(&folder.path().join("plain")),
+            "as any program's files under this umask"
+        );
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         symlink(&path, &link).unwrap();
         replace(&link, write).unwrap();

@@ -147,7 +147,8 @@ impl Scaling {
         // Opaque stays opaque, unless numbers are to stay as they are.
         let opaque = if scale == Scale::None && !self.normalize { white(to) } else { white(from) };
         let by_alpha = (by_alpha, white(from));
-        let finish = Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque, by_alpha };
+        let finish =
+            Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque, by_alpha };
         let scales = finish.abs || finish.offset != 0.0 || range != Range::Given(0.0, white(to));
         let changes = scales || by_alpha.0 != ByAlpha::AsTheyAre;
         Ok((changes.then_some(finish), note))
@@ -189,7 +190,12 @@ impl Finish {
 
     /// Makes values of type `to` of sums, or of f64 if no type is given. The first `filtered` channels are
     /// results, the others were copied. Everything is computed in f64 and rounded once.
-    pub(crate) fn apply(&self, sums: &Pixels, filtered: usize, to: Option<Scalar>) -> apron::Result<Pixels> {
+    pub(crate) fn apply(
+        &self,
+        sums: &Pixels,
+        filtered: usize,
+        to: Option<Scalar>,
+    ) -> apron::Result<Pixels> {
         match sums {
             Pixels::F32(sums) => self.values_of(sums, filtered, to),
             Pixels::F64(sums) => self.values_of(sums, filtered, to),
@@ -197,7 +203,12 @@ impl Finish {
         }
     }
 
-    fn values_of<S: Number>(&self, sums: &Image<S>, filtered: usize, to: Option<Scalar>) -> apron::Result<Pixels> {
+    fn values_of<S: Number>(
+        &self,
+        sums: &Image<S>,
+        filtered: usize,
+        to: Option<Scalar>,
+    ) -> apron::Result<Pixels> {
         match to {
             Some(Scalar::U8) => self.values(sums, filtered).map(Pixels::U8),
             Some(Scalar::U16) => self.values(sums, filtered).map(Pixels::U16),
@@ -208,7 +219,11 @@ impl Finish {
         }
     }
 
-    fn values<S: Number, D: Number>(&self, sums: &Image<S>, filtered: usize) -> apron::Result<Image<D>> {
+    fn values<S: Number, D: Number>(
+        &self,
+        sums: &Image<S>,
+        filtered: usize,
+    ) -> apron::Result<Image<D>> {
         let shape = sums.shape();
         let white = if D::IS_INTEGER { D::from_f64(f64::INFINITY).to_f64() } else { 1.0 };
         let (min, max) = match self.range {
@@ -223,19 +238,24 @@ impl Finish {
         let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
         let chunk = chunk(shape.channels);
         let chunks = result.as_mut_slice().chunks_mut(chunk).zip(sums.as_slice().chunks(chunk));
-        threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), (result, sums)| {
-            let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
-            for (result, sums) in pixels {
-                for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
-                    let value = if channel < filtered {
-                        value(self.colour(sum, sums))
-                    } else {
-                        sum.to_f64() * white / self.opaque
-                    };
-                    *result = D::from_f64(value);
+        threads::for_each(
+            threads_for(sums.as_slice().len()),
+            chunks,
+            |(): &mut (), (result, sums)| {
+                let pixels =
+                    result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
+                for (result, sums) in pixels {
+                    for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
+                        let value = if channel < filtered {
+                            value(self.colour(sum, sums))
+                        } else {
+                            sum.to_f64() * white / self.opaque
+                        };
+                        *result = D::from_f64(value);
+                    }
                 }
-            }
-        });
+            },
+        );
         Ok(result)
     }
 
@@ -256,8 +276,11 @@ impl Finish {
         let chunks = sums.as_slice().chunks(chunk(channels));
         threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), chunk| {
             let pixels = chunk.chunks_exact(channels);
-            let results = pixels.flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
-            let found = results.filter(|sum| sum.is_finite()).fold(none, |found, sum| wider(found, (sum, sum)));
+            let results = pixels
+                .flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
+            let found = results
+                .filter(|sum| sum.is_finite())
+                .fold(none, |found, sum| wider(found, (sum, sum)));
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             *all = wider(*all, found);
         });
@@ -328,7 +351,9 @@ pub(crate) fn may_give_nan(pixels: &Pixels) -> bool {
         Pixels::U8(_) | Pixels::U16(_) => false,
         Pixels::F16(image) => any(image.as_slice()),
         Pixels::F32(image) => any(image.as_slice()),
-        Pixels::F64(image) => image.as_slice().iter().any(|value| value.is_nan() || value.abs() >= f64::from(HUGE)),
+        Pixels::F64(image) => {
+            image.as_slice().iter().any(|value| value.is_nan() || value.abs() >= f64::from(HUGE))
+        }
     }
 }
 
@@ -364,7 +389,12 @@ mod tests {
 
     fn finished<D: Pixel>(scaling: &Scaling, from: Scalar, values: &[f32]) -> Vec<D> {
         let (finish, _) = scaling.finish(from, D::SCALAR, ByAlpha::AsTheyAre).unwrap();
-        finish.expect("something to do").values::<f32, D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
+        finish
+            .expect("something to do")
+            .values::<f32, D>(&image(values, 1), 1)
+            .unwrap()
+            .as_slice()
+            .to_vec()
     }
 
     #[test]
@@ -374,10 +404,19 @@ mod tests {
             finished::<u8>(&full, Scalar::U16, &[0.0, 128.0, 129.0, 257.0, 65535.0, 70000.0]),
             [0, 0, 1, 1, 255, 255]
         );
-        assert_eq!(finished::<u16>(&full, Scalar::U8, &[0.0, 1.0, 255.0, -3.0]), [0, 257, 65535, 0]);
-        assert_eq!(finished::<u8>(&full, Scalar::F32, &[0.0, 0.5, 1.0, 2.0, f32::NAN]), [0, 128, 255, 255, 0]);
+        assert_eq!(
+            finished::<u16>(&full, Scalar::U8, &[0.0, 1.0, 255.0, -3.0]),
+            [0, 257, 65535, 0]
+        );
+        assert_eq!(
+            finished::<u8>(&full, Scalar::F32, &[0.0, 0.5, 1.0, 2.0, f32::NAN]),
+            [0, 128, 255, 255, 0]
+        );
         assert_eq!(finished::<f32>(&full, Scalar::U8, &[0.0, 51.0, 255.0]), [0.0, 0.2, 1.0]);
-        assert_eq!(finished::<u8>(&scaling("-1..1"), Scalar::F32, &[-1.0, 0.0, 1.0, 9.0]), [0, 128, 255, 255]);
+        assert_eq!(
+            finished::<u8>(&scaling("-1..1"), Scalar::F32, &[-1.0, 0.0, 1.0, 9.0]),
+            [0, 128, 255, 255]
+        );
         assert_eq!(finished::<u8>(&scaling("4095..0"), Scalar::U16, &[4095.0, 0.0]), [0, 255]);
         let both = Scaling { abs: true, offset: Some(10.0), ..scaling("0..100") };
         assert_eq!(finished::<u8>(&both, Scalar::U8, &[-20.0, 20.0, 0.0]), [61, 61, 10]);
@@ -398,10 +437,15 @@ mod tests {
     #[test]
     fn nothing_is_done_unless_needed_and_nothing_in_silence() {
         let plain = Scaling::default();
-        for (from, to) in [(Scalar::U8, Scalar::U8), (Scalar::U8, Scalar::F32), (Scalar::F16, Scalar::F32)] {
+        for (from, to) in
+            [(Scalar::U8, Scalar::U8), (Scalar::U8, Scalar::F32), (Scalar::F16, Scalar::F32)]
+        {
             assert_eq!(plain.finish(from, to, ByAlpha::AsTheyAre).unwrap(), (None, None));
         }
-        assert_eq!(scaling("none").finish(Scalar::U16, Scalar::U8, ByAlpha::AsTheyAre).unwrap(), (None, None));
+        assert_eq!(
+            scaling("none").finish(Scalar::U16, Scalar::U8, ByAlpha::AsTheyAre).unwrap(),
+            (None, None)
+        );
         let (finish, note) = plain.finish(Scalar::U16, Scalar::U8, ByAlpha::AsTheyAre).unwrap();
         assert!(finish.is_some() && note.unwrap().contains("--scale none"));
         let reason = plain.finish(Scalar::F32, Scalar::U8, ByAlpha::AsTheyAre).unwrap_err();

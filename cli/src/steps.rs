@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use apron::{Alpha, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step};
+use apron::{
+    Alpha, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -34,7 +36,11 @@ fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + 
 }
 
 /// The call's steps, in order, ready to run. How far a picture has come goes to the bar, if there is one.
-pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs, bar: Option<&ProgressBar>) -> Result<Pipeline> {
+pub(crate) fn pipeline(
+    steps: Vec<Step>,
+    args: &FilterArgs,
+    bar: Option<&ProgressBar>,
+) -> Result<Pipeline> {
     let plan = |step| {
         let builder = Plan::builder(step)
             .border(args.border)
@@ -64,7 +70,12 @@ pub(crate) fn sums(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::R
 }
 
 /// Filters pixels into values of type `target`.
-pub(crate) fn filtered(pipeline: &Pipeline, pixels: &Pixels, last: Last, target: Scalar) -> apron::Result<Pixels> {
+pub(crate) fn filtered(
+    pipeline: &Pipeline,
+    pixels: &Pixels,
+    last: Last,
+    target: Scalar,
+) -> apron::Result<Pixels> {
     match target {
         Scalar::U8 => into(pipeline, pixels, last).map(Pixels::U8),
         Scalar::U16 => into(pipeline, pixels, last).map(Pixels::U16),
@@ -84,10 +95,16 @@ fn into<D: Pixel>(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Re
     }
 }
 
-fn of<S: Pixel, D: Pixel>(pipeline: &Pipeline, src: &Image<S>, last: Last) -> apron::Result<Image<D>> {
+fn of<S: Pixel, D: Pixel>(
+    pipeline: &Pipeline,
+    src: &Image<S>,
+    last: Last,
+) -> apron::Result<Image<D>> {
     let mut dst = result_of(src.shape(), last)?;
     match last {
-        Some((extra, mode)) => pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?,
+        Some((extra, mode)) => {
+            pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?
+        }
         None => pipeline.run(&src.view(), &mut dst.view_mut())?,
     }
     Ok(dst)
@@ -96,21 +113,27 @@ fn of<S: Pixel, D: Pixel>(pipeline: &Pipeline, src: &Image<S>, last: Last) -> ap
 fn in_f64<D: Number>(pipeline: &Pipeline, src: &Image<f64>, last: Last) -> apron::Result<Image<D>> {
     let mut dst = result_of(src.shape(), last)?;
     match last {
-        Some((extra, mode)) => pipeline.run_f64_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?,
+        Some((extra, mode)) => {
+            pipeline.run_f64_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?
+        }
         None => pipeline.run_f64(&src.view(), &mut dst.view_mut())?,
     }
     Ok(dst)
 }
 
 /// Room for the result of a picture of this shape.
-fn result_of<D: Number>(Shape { width, height, channels }: Shape, last: Last) -> apron::Result<Image<D>> {
+fn result_of<D: Number>(
+    Shape { width, height, channels }: Shape,
+    last: Last,
+) -> apron::Result<Image<D>> {
     Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))
 }
 
 /// What this thread's last call of the pipeline launched, step by step, and where: `direct-sliding, gradient on gpu:0`.
 pub(crate) fn ran(pipeline: &Pipeline) -> String {
     let plans = pipeline.plans();
-    let name = |plan: &Plan| plan.ran().iter().map(Ran::to_string).collect::<Vec<_>>().join(" and ");
+    let name =
+        |plan: &Plan| plan.ran().iter().map(Ran::to_string).collect::<Vec<_>>().join(" and ");
     format!("{} on {}", plans.iter().map(name).collect::<Vec<_>>().join(", "), plans[0].ran_on())
 }
 
@@ -124,7 +147,8 @@ mod tests {
     fn the_bar_ends_with_the_picture() {
         let bar = bar_of_one();
         let filter: Filter = "box:size=3".parse().unwrap();
-        let plan = Plan::builder(&filter).device(Device::Cpu).progress(shown_by(&bar)).build().unwrap();
+        let plan =
+            Plan::builder(&filter).device(Device::Cpu).progress(shown_by(&bar)).build().unwrap();
         let src = Image::from_vec(vec![7u8; 300 * 200], 300, 200, 1).unwrap();
         plan.run(&src.view(), &mut Image::<u8>::zeroed(300, 200, 1).unwrap().view_mut()).unwrap();
         assert_eq!((bar.position(), bar.length()), (300 * 200, Some(300 * 200)));

@@ -45,7 +45,8 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn Write + Send>> {
     match is_stream(path) {
         true => Ok(Box::new(io::stdout())),
         false => {
-            let pipe = File::options().write(true).open(path).map_err(|error| Failure::at(path, error))?;
+            let pipe =
+                File::options().write(true).open(path).map_err(|error| Failure::at(path, error))?;
             Ok(Box::new(pipe))
         }
     }
@@ -62,7 +63,10 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     };
     let (file, len) = spooled().map_err(|error: io::Error| Failure::at(path, error))?;
     if len > MOST {
-        return Err(Failure::at(path, format!("more than {} GiB came: write it to a file, and name that", MOST >> 30)));
+        return Err(Failure::at(
+            path,
+            format!("more than {} GiB came: write it to a file, and name that", MOST >> 30),
+        ));
     }
     Ok(file)
 }

@@ -16,7 +16,10 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
         let filter = npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))?;
         match io::copy(&mut reader, &mut io::sink()).map_err(|error| Failure::at(path, error))? {
             0 => Ok(filter),
-            more => Err(Failure::at(path, format!("more follows the taps, {more} bytes: write one array to a file"))),
+            more => Err(Failure::at(
+                path,
+                format!("more follows the taps, {more} bytes: write one array to a file"),
+            )),
         }
     } else {
         let text = read_text(reader).map_err(|error| Failure::at(path, error))?;
@@ -28,7 +31,8 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
 fn read_text(reader: impl Read) -> Result<String, String> {
     const MOST: u64 = 256 << 20;
     let mut text = String::new();
-    let read = reader.take(MOST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let read =
+        reader.take(MOST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     if read as u64 > MOST { Err(format!("more than {MOST} bytes of text")) } else { Ok(text) }
 }
 

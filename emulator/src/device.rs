@@ -271,7 +271,9 @@ pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {
 
 pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
     let pairs = bytes.to_le_bytes().into_iter().zip(signed.to_le_bytes());
-    pairs.fold(sum, |sum, (byte, signed)| sum.wrapping_add(i32::from(byte) * i32::from(signed as i8)))
+    pairs.fold(sum, |sum, (byte, signed)| {
+        sum.wrapping_add(i32::from(byte) * i32::from(signed as i8))
+    })
 }
 
 /// Nothing that a program sees.
@@ -458,7 +460,8 @@ impl Parameter {
     #[track_caller]
     pub(crate) unsafe fn load(self, index: usize) -> f32 {
         if index >= self.len {
-            machine::here().fault(format!("reads tap {index} of a parameter that holds {}", self.len));
+            machine::here()
+                .fault(format!("reads tap {index} of a parameter that holds {}", self.len));
         }
         // SAFETY: inside the parameter, which the kernel holds.
         unsafe { *self.first.add(index) }
@@ -495,12 +498,16 @@ mod tests {
     fn halves() {
         for bits in 0..1 << 16 {
             let (value, expected) = (half_to_f32(bits), f16::from_bits(bits as u16).to_f32());
-            assert!(value.to_bits() == expected.to_bits() || value.is_nan() && expected.is_nan(), "{bits:#x}: {value}");
+            assert!(
+                value.to_bits() == expected.to_bits() || value.is_nan() && expected.is_nan(),
+                "{bits:#x}: {value}"
+            );
             assert_eq!(half_to_f32(bits | 0xabcd_0000).to_bits(), value.to_bits());
         }
         // Each half, what lies in the middle between two, and the numbers next to both.
         let halves = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32().to_bits());
-        let between = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32().to_bits().wrapping_add(1 << 12));
+        let between = (0..=u16::MAX)
+            .map(|bits| f16::from_bits(bits).to_f32().to_bits().wrapping_add(1 << 12));
         let small = (0..1 << 12).map(|i| (i as f32 * (-26f32).exp2()).to_bits());
         let spread = (0..1 << 20).map(|i: u32| i.wrapping_mul(0x9E37_79B1));
         for bits in halves
@@ -510,7 +517,8 @@ mod tests {
             .flat_map(|bits| bits.wrapping_sub(1)..=bits.saturating_add(1))
         {
             let value = f32::from_bits(bits);
-            let expected = if value.is_nan() { 0x7fff } else { u32::from(f16::from_f32(value).to_bits()) };
+            let expected =
+                if value.is_nan() { 0x7fff } else { u32::from(f16::from_f32(value).to_bits()) };
             assert_eq!(f32_to_half(value), expected, "{value:e}");
         }
     }

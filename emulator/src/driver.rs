@@ -42,7 +42,11 @@ const ERRORS: &[(u32, &CStr, &CStr)] = &[
     (INVALID_DEVICE, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
     (INVALID_IMAGE, c"CUDA_ERROR_INVALID_IMAGE", c"device kernel image is invalid"),
     (INVALID_CONTEXT, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
-    (NO_BINARY_FOR_GPU, c"CUDA_ERROR_NO_BINARY_FOR_GPU", c"no kernel image is available for execution on the device"),
+    (
+        NO_BINARY_FOR_GPU,
+        c"CUDA_ERROR_NO_BINARY_FOR_GPU",
+        c"no kernel image is available for execution on the device",
+    ),
     (
         UNSUPPORTED_PTX_VERSION,
         c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
@@ -170,7 +174,10 @@ fn driver() -> &'static Driver {
         });
         Driver {
             devices: (0..settings.devices)
-                .map(|number| Device { memory: Memory::new(number, settings.memory), dead: AtomicU32::default() })
+                .map(|number| Device {
+                    memory: Memory::new(number, settings.memory),
+                    dead: AtomicU32::default(),
+                })
                 .collect(),
             settings,
             initialised: AtomicU32::default(),
@@ -225,9 +232,17 @@ impl Driver {
             let limit = Duration::from_secs(self.settings.limit.into());
             let watch = move || loop {
                 std::thread::sleep(Duration::from_millis(500));
-                let endless = self.state().running.values().find(|(_, since)| since.elapsed() > limit).copied();
+                let endless = self
+                    .state()
+                    .running
+                    .values()
+                    .find(|(_, since)| since.elapsed() > limit)
+                    .copied();
                 if let Some((kernel, _)) = endless {
-                    eprintln!("emulator: kernel {kernel} has run for {} s: it does not end", limit.as_secs());
+                    eprintln!(
+                        "emulator: kernel {kernel} has run for {} s: it does not end",
+                        limit.as_secs()
+                    );
                     // SAFETY: the process ends here, so no other thread goes on.
                     unsafe { libc::_exit(70) };
                 }
@@ -261,7 +276,8 @@ impl State {
     /// Whether all that a copy reads or writes on the host is pinned.
     fn is_pinned(&self, copy: &Copy2D) -> bool {
         let side = |kind, host: *const u8, (x, y): (usize, usize), pitch: usize| {
-            let (first, bytes) = (host.addr() + y * pitch + x, copy.height.saturating_sub(1) * pitch + copy.width);
+            let (first, bytes) =
+                (host.addr() + y * pitch + x, copy.height.saturating_sub(1) * pitch + copy.width);
             let before = self.pinned.range(..=first).next_back();
             kind != HOST || before.is_some_and(|(start, len)| first + bytes <= start + len)
         };
@@ -294,7 +310,11 @@ fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> 
         let count = state.calls.entry(name).or_default();
         *count += 1;
         let count = *count;
-        driver.settings.failures.iter().find(|failure| failure.function == name && failure.call == count)
+        driver
+            .settings
+            .failures
+            .iter()
+            .find(|failure| failure.function == name && failure.call == count)
     };
     if let Some(failure) = injected {
         if kills(failure.code) && CURRENT.get().is_some() {
@@ -759,7 +779,8 @@ unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u
     let killed = driver.devices.iter().any(|device| device.dead.load(Relaxed) == error);
     let found = state.findings.first().filter(|_| error != SUCCESS && killed);
     // Findings stay as they are until the process ends, on the heap, wherever the list moves.
-    let pointer = found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
+    let pointer =
+        found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
     // SAFETY: the caller keeps to the function's contract.
     pointer.map_or(INVALID_VALUE, |pointer| unsafe { put(text, pointer) })
 }
@@ -812,10 +833,18 @@ fn queue(driver: &Driver, stream: usize) -> Option<Arc<Queue>> {
 }
 
 /// Puts work into a stream.
-fn in_stream(driver: &'static Driver, stream: usize, work: impl Fn() -> u32 + Send + Sync + 'static) -> u32 {
+fn in_stream(
+    driver: &'static Driver,
+    stream: usize,
+    work: impl Fn() -> u32 + Send + Sync + 'static,
+) -> u32 {
     let Some(queue) = queue(driver, stream) else { return INVALID_HANDLE };
     queue.put(Arc::new(work));
-    if stream == 0 || driver.settings.order == Order::Early { finish(driver, &queue) } else { SUCCESS }
+    if stream == 0 || driver.settings.order == Order::Early {
+        finish(driver, &queue)
+    } else {
+        SUCCESS
+    }
 }
 
 /// Waits for a stream.
@@ -846,7 +875,9 @@ fn finish_all_but(driver: &Driver, but: Option<&Arc<Queue>>) {
         let state = driver.state();
         let here = state.handles.values().filter(|(device, _)| Some(*device) == CURRENT.get());
         let streams =
-            here.filter_map(|(_, handle)| if let Handle::Stream(queue) = handle { Some(queue) } else { None });
+            here.filter_map(
+                |(_, handle)| if let Handle::Stream(queue) = handle { Some(queue) } else { None },
+            );
         streams.filter(|queue| but.is_none_or(|but| !Arc::ptr_eq(but, queue))).cloned().collect()
     };
     queues.sort_by_key(|queue| std::cmp::Reverse(queue.number));
@@ -925,7 +956,10 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
             early,
-            sabotage: driver.settings.sabotage.filter(|_| entry.name.starts_with(&*driver.settings.kernels)),
+            sabotage: driver
+                .settings
+                .sabotage
+                .filter(|_| entry.name.starts_with(&*driver.settings.kernels)),
         };
         note(driver, entry.name);
         driver.watch(launch.number, entry.name);
@@ -998,11 +1032,14 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
     for row in 0..copy.height {
         let from = (copy.src_y + row) * copy.src_pitch + copy.src_x;
         let to = (copy.dst_y + row) * copy.dst_pitch + copy.dst_x;
-        let (src, dst) = (copy.src_device.wrapping_add(from as u64), copy.dst_device.wrapping_add(to as u64));
+        let (src, dst) =
+            (copy.src_device.wrapping_add(from as u64), copy.dst_device.wrapping_add(to as u64));
         // SAFETY: by the caller's promise.
         let result = unsafe {
             match (copy.src_type, copy.dst_type) {
-                (HOST, DEVICE) => memory.upload(dst, copy.src_host.wrapping_add(from), copy.width).map(|()| None),
+                (HOST, DEVICE) => {
+                    memory.upload(dst, copy.src_host.wrapping_add(from), copy.width).map(|()| None)
+                }
                 (DEVICE, HOST) => memory.download(copy.dst_host.wrapping_add(to), src, copy.width),
                 (DEVICE, DEVICE) => memory.copy(dst, src, copy.width),
                 other => Err(format!("memory of types {other:?}")),
@@ -1046,12 +1083,16 @@ unsafe fn load(settings: &Settings, image: *const c_char) -> Result<Option<Strin
     };
     let version = word(".version")?;
     let (major, minor) = version.split_once('.').ok_or(INVALID_IMAGE)?;
-    let version = (major.parse().map_err(|_| INVALID_IMAGE)?, minor.parse().map_err(|_| INVALID_IMAGE)?);
+    let version =
+        (major.parse().map_err(|_| INVALID_IMAGE)?, minor.parse().map_err(|_| INVALID_IMAGE)?);
     if version > newest {
         return Err(UNSUPPORTED_PTX_VERSION);
     }
     let target = word(".target sm_")?;
-    let target: u32 = target.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().map_err(|_| INVALID_IMAGE)?;
+    let target: u32 = target
+        .trim_end_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .map_err(|_| INVALID_IMAGE)?;
     if target > settings.arch { Err(NO_BINARY_FOR_GPU) } else { Ok(Some(text)) }
 }
 
@@ -1061,7 +1102,9 @@ fn note(driver: &Driver, kernel: &'static str) {
     if driver.state().seen.insert(kernel) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         // In one piece: other threads write to it as well.
-        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{kernel}\n").as_bytes())) {
+        if let Err(error) =
+            file.and_then(|mut file| file.write_all(format!("{kernel}\n").as_bytes()))
+        {
             eprintln!("emulator: {}: {error}", path.display());
         }
     }

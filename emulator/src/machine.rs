@@ -303,7 +303,12 @@ impl<'a> Machine<'a> {
         };
         let mut lanes = match (0..count).map(lane).collect::<Result<Vec<_>, _>>() {
             Ok(lanes) => lanes,
-            Err(error) => return Err(Finding { code: LAUNCH_FAILED, text: format!("no stack for a thread: {error}") }),
+            Err(error) => {
+                return Err(Finding {
+                    code: LAUNCH_FAILED,
+                    text: format!("no stack for a thread: {error}"),
+                });
+            }
         };
         MACHINE.set((&raw const machine).cast());
         let mut result = Ok(());
@@ -314,8 +319,10 @@ impl<'a> Machine<'a> {
                     machine.begin(x, y, z);
                     if machine.run_block(&mut lanes).is_none() {
                         let finding = machine.finding.take();
-                        result =
-                            Err(finding.unwrap_or(Finding { code: LAUNCH_FAILED, text: "no reason given".into() }));
+                        result = Err(finding.unwrap_or(Finding {
+                            code: LAUNCH_FAILED,
+                            text: "no reason given".into(),
+                        }));
                         break 'blocks;
                     }
                 }
@@ -336,7 +343,8 @@ impl<'a> Machine<'a> {
         let (x, y) = if self.launch.sabotage == Some(Sabotage::GridAxes) { (y, x) } else { (x, y) };
         self.block.set((x as i32, y as i32, z as i32));
         let [across, down, _] = self.launch.grid;
-        self.block_number.set((z.wrapping_mul(down).wrapping_add(y)).wrapping_mul(across).wrapping_add(x));
+        self.block_number
+            .set((z.wrapping_mul(down).wrapping_add(y)).wrapping_mul(across).wrapping_add(x));
         self.epoch.update(|epoch| epoch + 1);
         self.first.set(self.epoch.get());
         for thread in &self.threads {
@@ -380,16 +388,19 @@ impl<'a> Machine<'a> {
                 return Some(());
             }
             // Threads that wait for less than the block were released above, if possible.
-            let stuck = all.clone().find(|thread| !waits(thread) && pauses[*thread] != Some(Pause::Done));
+            let stuck =
+                all.clone().find(|thread| !waits(thread) && pauses[*thread] != Some(Pause::Done));
             let missing = match stuck {
                 Some(waiting) => {
-                    let warp = waiting / WARP * WARP..(waiting / WARP * WARP + WARP).min(lanes.len());
-                    warp.clone().find(|&thread| pauses[thread] != pauses[waiting]).map(|other| (waiting, other, "warp"))
+                    let warp =
+                        waiting / WARP * WARP..(waiting / WARP * WARP + WARP).min(lanes.len());
+                    warp.clone()
+                        .find(|&thread| pauses[thread] != pauses[waiting])
+                        .map(|other| (waiting, other, "warp"))
                 }
-                None => all
-                    .clone()
-                    .find(|thread| !waits(thread))
-                    .and_then(|other| all.clone().find(waits).map(|waiting| (waiting, other, "block"))),
+                None => all.clone().find(|thread| !waits(thread)).and_then(|other| {
+                    all.clone().find(waits).map(|waiting| (waiting, other, "block"))
+                }),
             };
             if let Some((waiting, other, whom)) = missing {
                 let does = match pauses[other] {
@@ -397,7 +408,11 @@ impl<'a> Machine<'a> {
                     _ => format!("waits at {}", place(self.threads[other].site.get())),
                 };
                 let other = self.name(other);
-                let at = if pauses[waiting] == Some(Pause::Together) { "an instruction" } else { "a barrier" };
+                let at = if pauses[waiting] == Some(Pause::Together) {
+                    "an instruction"
+                } else {
+                    "a barrier"
+                };
                 self.find(
                     waiting,
                     self.threads[waiting].site.get(),
@@ -427,7 +442,9 @@ impl<'a> Machine<'a> {
     fn same_site(&self, mut threads: std::ops::Range<usize>, what: &str) -> Option<()> {
         let first = threads.start;
         let site = self.threads[first].site.get();
-        let Some(other) = threads.find(|&thread| self.threads[thread].site.get() != site) else { return Some(()) };
+        let Some(other) = threads.find(|&thread| self.threads[thread].site.get() != site) else {
+            return Some(());
+        };
         let (name, there) = (self.name(other), place(self.threads[other].site.get()));
         let text = format!("waits at {what}, thread {name} at another: {there}");
         self.find(first, site, LAUNCH_FAILED, &text);
@@ -442,7 +459,8 @@ impl<'a> Machine<'a> {
     fn find(&self, thread: usize, site: &Location<'_>, code: u32, fault: &str) {
         let (x, y, z) = self.block.get();
         let (kernel, thread, site) = (self.launch.entry.name, self.name(thread), place(site));
-        let text = format!("kernel {kernel}, block ({x}, {y}, {z}), thread {thread}, {site}: {fault}");
+        let text =
+            format!("kernel {kernel}, block ({x}, {y}, {z}), thread {thread}, {site}: {fault}");
         self.finding.borrow_mut().get_or_insert(Finding { code, text });
     }
 
@@ -506,7 +524,13 @@ impl<'a> Machine<'a> {
     /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together, whose parts are where the manual of PTX
     /// puts them for `mma.m16n8k32` of bytes; `times` says what two bytes make.
     #[track_caller]
-    pub(crate) fn product(&self, sums: [i32; 4], a: [u32; 4], b: [u32; 2], times: impl Fn(u8, u8) -> i32) -> [i32; 4] {
+    pub(crate) fn product(
+        &self,
+        sums: [i32; 4],
+        a: [u32; 4],
+        b: [u32; 2],
+        times: impl Fn(u8, u8) -> i32,
+    ) -> [i32; 4] {
         let (warp, lane, turn) = self.together(|thread, turn| thread.factors[turn].set((a, b)));
         let rows = [lane / 4, lane / 4 + 8];
         let columns = [2 * (lane % 4), 2 * (lane % 4) + 1];
@@ -514,7 +538,8 @@ impl<'a> Machine<'a> {
         // Four neighbouring elements of a row, or of a column, are the bytes of one word.
         for k in (0..32).step_by(4) {
             let (holder, part) = (k / 4 % 4, k / 16);
-            let word_of_a = |row: usize| warp[4 * (row % 8) + holder].factors[turn].get().0[2 * part + row / 8];
+            let word_of_a =
+                |row: usize| warp[4 * (row % 8) + holder].factors[turn].get().0[2 * part + row / 8];
             let word_of_b = |column: usize| warp[4 * column + holder].factors[turn].get().1[part];
             let (a, b) = (rows.map(word_of_a), columns.map(word_of_b));
             for (at, sum) in result.iter_mut().enumerate() {
@@ -564,7 +589,10 @@ impl<'a> Machine<'a> {
         let current = self.current.get();
         let (first, lane) = (current / WARP * WARP, current % WARP);
         let Some(warp) = self.threads.get(first..first + WARP) else {
-            self.fault(format!("has an instruction of a whole warp in one of {} threads", self.threads.len() - first));
+            self.fault(format!(
+                "has an instruction of a whole warp in one of {} threads",
+                self.threads.len() - first
+            ));
         };
         let thread = &self.threads[current];
         let turn = thread.together.get() % 2;
@@ -576,7 +604,11 @@ impl<'a> Machine<'a> {
     }
 
     fn toucher(&self) -> Toucher {
-        Toucher { launch: self.launch.number, block: self.block_number.get(), thread: self.current.get() as u32 }
+        Toucher {
+            launch: self.launch.number,
+            block: self.block_number.get(),
+            thread: self.current.get() as u32,
+        }
     }
 
     /// The first word of so many bytes at an address that must be a multiple of them.
@@ -587,7 +619,10 @@ impl<'a> Machine<'a> {
             self.fault(format!("{does} device memory before it has waited for the kernels ahead"));
         }
         if !address.is_multiple_of(bytes) {
-            self.end(MISALIGNED_ADDRESS, &format!("{does} {bytes} bytes at {address:#x}, no multiple of that"));
+            self.end(
+                MISALIGNED_ADDRESS,
+                &format!("{does} {bytes} bytes at {address:#x}, no multiple of that"),
+            );
         }
         self.launch.memory.word(address)
     }
@@ -613,7 +648,12 @@ impl<'a> Machine<'a> {
     pub(crate) fn load_part<const BYTES: usize>(&self, address: usize, via: Via) -> u32 {
         let word = self.aligned(address, BYTES, "reads");
         let first = address % 4;
-        match self.launch.memory.load_part(word, first..first + BYTES, self.toucher(), via == Via::ReadOnly) {
+        match self.launch.memory.load_part(
+            word,
+            first..first + BYTES,
+            self.toucher(),
+            via == Via::ReadOnly,
+        ) {
             Ok(value) => value,
             Err((byte, wrong)) => self.wrong("reads", address - first + byte, wrong),
         }
@@ -639,7 +679,9 @@ impl<'a> Machine<'a> {
         let word = self.aligned(address, BYTES, "writes");
         let first = address % 4;
         self.spoil(&mut value);
-        if let Err((byte, wrong)) = self.launch.memory.store_part(word, first..first + BYTES, value, self.toucher()) {
+        if let Err((byte, wrong)) =
+            self.launch.memory.store_part(word, first..first + BYTES, value, self.toucher())
+        {
             self.wrong("writes", address - first + byte, wrong);
         }
     }
@@ -671,8 +713,12 @@ impl<'a> Machine<'a> {
     fn wrong(&self, does: &str, address: usize, wrong: Wrong) -> ! {
         let at = self.launch.memory.describe(address as u64);
         match wrong {
-            Wrong::OutOfBounds => self.end(ILLEGAL_ADDRESS, &format!("{does} out of bounds: address {at}")),
-            Wrong::NotWritten => self.fault(format!("{does} memory that nothing wrote: address {at}")),
+            Wrong::OutOfBounds => {
+                self.end(ILLEGAL_ADDRESS, &format!("{does} out of bounds: address {at}"))
+            }
+            Wrong::NotWritten => {
+                self.fault(format!("{does} memory that nothing wrote: address {at}"))
+            }
             Wrong::WrittenBy(Toucher { block, thread, .. }) => {
                 let [across, down, _] = self.launch.grid;
                 let block = (block % across, block / across % down, block / (across * down));
@@ -681,13 +727,17 @@ impl<'a> Machine<'a> {
                     "{does} what thread {thread} of block {block:?} wrote in the same launch: address {at}"
                 ))
             }
-            Wrong::AddedTo => {
-                self.fault(format!("{does} what several threads add to in the same launch: address {at}"))
-            }
+            Wrong::AddedTo => self.fault(format!(
+                "{does} what several threads add to in the same launch: address {at}"
+            )),
             Wrong::ReadBy { thread, read_only } => {
-                let (path, thread) =
-                    (if read_only { " by the read-only path" } else { "" }, self.name(thread as usize));
-                self.fault(format!("{does} what a thread {thread} read{path} in the same launch: address {at}"))
+                let (path, thread) = (
+                    if read_only { " by the read-only path" } else { "" },
+                    self.name(thread as usize),
+                );
+                self.fault(format!(
+                    "{does} what a thread {thread} read{path} in the same launch: address {at}"
+                ))
             }
         }
     }
@@ -709,14 +759,17 @@ impl<'a> Machine<'a> {
     #[track_caller]
     fn outside(&self, does: &str, byte: i64) -> ! {
         let len = self.launch.shared;
-        let text = format!("{does} out of bounds: byte {byte} of shared memory, the block has {len} bytes");
+        let text = format!(
+            "{does} out of bounds: byte {byte} of shared memory, the block has {len} bytes"
+        );
         self.end(ILLEGAL_ADDRESS, &text)
     }
 
     #[cold]
     #[track_caller]
     fn misaligned(&self, does: &str, bytes: usize, byte: i64) -> ! {
-        let text = format!("{does} {bytes} bytes at byte {byte} of shared memory, no multiple of that");
+        let text =
+            format!("{does} {bytes} bytes at byte {byte} of shared memory, no multiple of that");
         self.end(MISALIGNED_ADDRESS, &text)
     }
 
@@ -745,7 +798,10 @@ impl<'a> Machine<'a> {
     #[cold]
     #[track_caller]
     fn race(&self, does: &str, what: &str, index: i32, did: &str, access: &Access) -> ! {
-        let (thread, site) = (self.name(access.thread.get().into()), access.site.get().map_or_else(String::new, place));
+        let (thread, site) = (
+            self.name(access.thread.get().into()),
+            access.site.get().map_or_else(String::new, place),
+        );
         self.fault(format!(
             "{does} {what} {index} of shared memory in a race: no barrier stands between this and {did} of thread {thread} \
              at {site}"
@@ -755,7 +811,10 @@ impl<'a> Machine<'a> {
     #[cold]
     #[track_caller]
     fn copied(&self, does: &str, index: i32, access: &Access) -> ! {
-        let (thread, site) = (self.name(access.thread.get().into()), access.site.get().map_or_else(String::new, place));
+        let (thread, site) = (
+            self.name(access.thread.get().into()),
+            access.site.get().map_or_else(String::new, place),
+        );
         self.fault(format!(
             "{does} float {index} of shared memory while an asynchronous copy to it is in flight, which thread {thread} \
              started at {site} and has not waited for"
@@ -837,7 +896,8 @@ impl<'a> Machine<'a> {
 
     /// The writers of the bytes of a float.
     fn parts(&self, index: i32) -> &[Access; 4] {
-        let parts = self.parts.get_or_init(|| self.shared.iter().map(|_| Default::default()).collect());
+        let parts =
+            self.parts.get_or_init(|| self.shared.iter().map(|_| Default::default()).collect());
         &parts[index as usize]
     }
 
@@ -866,7 +926,9 @@ impl<'a> Machine<'a> {
     #[cold]
     #[track_caller]
     fn write_parts(&self, index: i32, bytes: Range<usize>) {
-        for (byte, writer) in (4 * index..).zip(self.parts(index)).skip(bytes.start).take(bytes.len()) {
+        for (byte, writer) in
+            (4 * index..).zip(self.parts(index)).skip(bytes.start).take(bytes.len())
+        {
             if writer.epoch.get() >= self.first.get() && !self.ordered(writer) {
                 self.race("writes", "byte", byte, "a write", writer);
             }
@@ -948,7 +1010,11 @@ impl<'a> Machine<'a> {
         for (i, (value, word)) in values.iter().zip(words).enumerate() {
             self.write(index + i as i32, word);
             word.written.set(Written::Copy);
-            copies.push_back(InFlight { group: thread.groups.get(), word: index as usize + i, value: *value });
+            copies.push_back(InFlight {
+                group: thread.groups.get(),
+                word: index as usize + i,
+                value: *value,
+            });
         }
     }
 
@@ -987,7 +1053,12 @@ fn lane(thread: usize) -> std::io::Result<Lane> {
             let pause = match done {
                 Ok(()) => Pause::Done,
                 Err(_) => {
-                    machine.find(thread, machine.threads[thread].site.get(), LAUNCH_FAILED, "panicked");
+                    machine.find(
+                        thread,
+                        machine.threads[thread].site.get(),
+                        LAUNCH_FAILED,
+                        "panicked",
+                    );
                     Pause::Fault
                 }
             };
@@ -1006,11 +1077,15 @@ fn place(site: &Location<'_>) -> String {
 #[track_caller]
 pub(crate) fn directive(text: &str) {
     let machine = here();
-    let Some(sizes) = text.strip_prefix(".maxntid ").filter(|_| machine.current.get() == 0) else { return };
+    let Some(sizes) = text.strip_prefix(".maxntid ").filter(|_| machine.current.get() == 0) else {
+        return;
+    };
     let most: u32 = sizes.split(',').filter_map(|size| size.trim().parse::<u32>().ok()).product();
     let threads = machine.threads.len();
     if threads > most as usize {
-        machine.fault(format!("{threads} threads a block, the kernel was assembled for at most {most}"));
+        machine.fault(format!(
+            "{threads} threads a block, the kernel was assembled for at most {most}"
+        ));
     }
 }
 
@@ -1095,14 +1170,23 @@ mod tests {
             let at = memory.allocate(bytes).unwrap();
             // SAFETY: the bytes are there.
             unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();
-            Self { memory, at, launches: Cell::new(0), entry: "script", early: false, sabotage: None, shared: SHARED }
+            Self {
+                memory,
+                at,
+                launches: Cell::new(0),
+                entry: "script",
+                early: false,
+                sabotage: None,
+                shared: SHARED,
+            }
         }
 
         /// Two blocks of two warps do the steps; the finding.
         fn finds(&self, steps: &[Step]) -> String {
             let entry = Entry::find(self.entry).unwrap();
             let (steps, at) = (&raw const *steps, self.at);
-            let addresses = [(&raw const steps).cast_mut().cast(), (&raw const at).cast_mut().cast::<c_void>()];
+            let addresses =
+                [(&raw const steps).cast_mut().cast(), (&raw const at).cast_mut().cast::<c_void>()];
             // SAFETY: they are the script's.
             let arguments = unsafe { Arguments::copy(entry, addresses.as_ptr()) };
             self.launches.update(|number| number + 1);
@@ -1164,7 +1248,10 @@ mod tests {
     #[test]
     fn bytes_of_nobody() {
         let device = Device::new(7, &[0; 7]);
-        assert_eq!(device.finds(&[by!(0, |at| load_u8(at + 6)), by!(0, |at| load_u16(at + 4))]), "");
+        assert_eq!(
+            device.finds(&[by!(0, |at| load_u8(at + 6)), by!(0, |at| load_u16(at + 4))]),
+            ""
+        );
         let behind = "0 bytes behind an allocation of 7 bytes";
         assert_finds(
             &device,
@@ -1184,18 +1271,50 @@ mod tests {
     fn bytes_of_others() {
         let device = Device::new(8, &[0; 8]);
         let wrote = "writes what thread (0, 0, 0) of block (0, 0, 0) wrote in the same launch";
-        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| store_u8(own(at), 1))], wrote);
-        assert_finds(&device, &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_u16(own(at) + 2, 1))], wrote);
-        assert_finds(&device, &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_words(own(at), [1]))], wrote);
-        assert_finds(&device, &[by!(0, |at| store_words(own(at), [1])), by!(1, |at| store_u8(own(at) + 3, 1))], wrote);
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| store_u8(own(at), 1))],
+            wrote,
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_u16(own(at) + 2, 1))],
+            wrote,
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_words(own(at), [1]))],
+            wrote,
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_words(own(at), [1])), by!(1, |at| store_u8(own(at) + 3, 1))],
+            wrote,
+        );
         let other = [by!(0, |at| store_u8(at + 2, 1))];
         assert_finds(&device, &other, "of block (0, 0, 0) wrote");
         let read = "wrote in the same launch";
-        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(0, |at| load_u8(own(at)))], read);
-        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))], read);
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_u8(own(at), 1)), by!(0, |at| load_u8(own(at)))],
+            read,
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))],
+            read,
+        );
         let reader = "writes what a thread (0, 0, 0) read by the read-only path in the same launch";
-        assert_finds(&device, &[by!(0, |at| load_u16(own(at))), by!(1, |at| store_u8(own(at) + 1, 0))], reader);
-        assert_finds(&device, &[by!(0, |at| load_words::<2>(at)), by!(1, |at| store_u8(at + 5, 0))], reader);
+        assert_finds(
+            &device,
+            &[by!(0, |at| load_u16(own(at))), by!(1, |at| store_u8(own(at) + 1, 0))],
+            reader,
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |at| load_words::<2>(at)), by!(1, |at| store_u8(at + 5, 0))],
+            reader,
+        );
         let own_word = [by!(0, |at| store_u8(own(at) + 1, 9)), by!(0, |at| reload_word(own(at)))];
         assert_eq!(device.finds(&own_word), "");
     }
@@ -1205,10 +1324,15 @@ mod tests {
         let device = Device::new(8, &[1, 2, 3]);
         assert_eq!(device.finds(&[by!(0, |at| load_u8(at + 2))]), "");
         let unknown = "reads memory that nothing wrote";
-        let address = format!("{unknown}: address {:#x}, byte 3 of an allocation of 8 bytes", device.at + 3);
+        let address =
+            format!("{unknown}: address {:#x}, byte 3 of an allocation of 8 bytes", device.at + 3);
         assert_finds(&device, &[by!(0, |at| load_u16(at + 2))], &address);
         assert_finds(&device, &[by!(0, |at| load_words::<1>(at))], &address);
-        assert_finds(&device, &[by!(0, |at| atomic_add(at, 0))], "adds to memory that nothing wrote");
+        assert_finds(
+            &device,
+            &[by!(0, |at| atomic_add(at, 0))],
+            "adds to memory that nothing wrote",
+        );
         assert_finds(&device, &[by!(0, |at| load_u8(at + 4))], unknown);
         assert_eq!(
             device.finds(&[by!(0, |at| if block_x() == 0 {
@@ -1229,14 +1353,26 @@ mod tests {
         assert_finds(&device, &[by!(0, |at| load_f64(at + 4))], "reads 8 bytes at");
         assert_finds(&device, &[by!(0, |at| reload_word(at + 1))], "no multiple of that");
         assert_finds(&device, &[by!(0, |at| atomic_add(at + 2, 0))], "adds to 4 bytes at");
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))], "writes 2 bytes at byte 3 of shared");
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))],
+            "writes 2 bytes at byte 3 of shared",
+        );
         assert_finds(
             &device,
             &[by!(0, |_at| Shared::dynamic().store2(1, [0.0; 2]))],
             "writes 8 bytes at byte 4 of shared",
         );
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load2(3))], "reads 8 bytes at byte 12 of shared");
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store4(2, [0.0; 4]))], "writes 16 bytes at byte 8");
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().load2(3))],
+            "reads 8 bytes at byte 12 of shared",
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store4(2, [0.0; 4]))],
+            "writes 16 bytes at byte 8",
+        );
     }
 
     #[test]
@@ -1265,14 +1401,26 @@ mod tests {
         assert_finds(&device, &[add, by!(1, |at| store_u8(at, 0))], wrote);
         assert_finds(&device, &[add, by!(0, |at| load_words::<1>(at))], wrote);
         let several = "what several threads add to in the same launch";
-        assert_finds(&device, &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| reload_word(at))], several);
-        assert_finds(&device, &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| store_words(at, [0]))], several);
+        assert_finds(
+            &device,
+            &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| reload_word(at))],
+            several,
+        );
+        assert_finds(
+            &device,
+            &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| store_words(at, [0]))],
+            several,
+        );
         assert_finds(
             &device,
             &[by!(0, |at| reload_word(at)), by!(1, |at| atomic_add(at, 1))],
             "adds to what a thread (0, 0, 0) read",
         );
-        assert_finds(&device, &[by!(0, |at| store_words(at, [0])), add, by!(1, |at| atomic_add(at, 1))], wrote);
+        assert_finds(
+            &device,
+            &[by!(0, |at| store_words(at, [0])), add, by!(1, |at| atomic_add(at, 1))],
+            wrote,
+        );
         let alone = [by!(0, |at| if block_x() == 0 {
             atomic_add(at, 1);
             store_words(at, [reload_word(at)]);
@@ -1290,14 +1438,22 @@ mod tests {
             store(at as usize as *mut f32, 0, 1.0)
         });
         for (step, does) in [(read, "reads"), (store, "writes")] {
-            assert_finds(&device("hasty", true), &[step], &format!("{does} device memory before it has waited"));
+            assert_finds(
+                &device("hasty", true),
+                &[step],
+                &format!("{does} device memory before it has waited"),
+            );
             assert_eq!(device("hasty", false).finds(&[step]), "");
             assert_eq!(device("script", true).finds(&[step]), "");
         }
         // Each thread waits for itself.
         let wait = by!(0, |_at| wait_for_kernels_ahead());
         assert_eq!(device("hasty", true).finds(&[wait, read]), "");
-        assert_finds(&device("hasty", true), &[wait, Block, store], "writes device memory before it has waited");
+        assert_finds(
+            &device("hasty", true),
+            &[wait, Block, store],
+            "writes device memory before it has waited",
+        );
     }
 
     #[test]
@@ -1313,7 +1469,11 @@ mod tests {
         assert_eq!(device.finds(&with(&[Block, read, read, Block, write[1], Block, read])), "");
         assert_eq!(device.finds(&[&write[..2], &[Warp, write[0]]].concat()), "");
         let race = "of shared memory in a race: no barrier stands between this and";
-        assert_finds(&device, &with(&[read]), &format!("reads byte 4 {race} a write of thread (0, 0, 0)"));
+        assert_finds(
+            &device,
+            &with(&[read]),
+            &format!("reads byte 4 {race} a write of thread (0, 0, 0)"),
+        );
         assert_finds(&device, &with(&[Warp, read]), &format!("reads byte 4 {race}"));
         assert_finds(
             &device,
@@ -1326,7 +1486,11 @@ mod tests {
             &format!("writes byte 4 {race}"),
         );
         let whole = by!(0, |_at| Shared::dynamic().store(1, 0.0));
-        assert_finds(&device, &[whole, write[1]], &format!("writes byte 5 {race} a write of thread (0, 0, 0)"));
+        assert_finds(
+            &device,
+            &[whole, write[1]],
+            &format!("writes byte 5 {race} a write of thread (0, 0, 0)"),
+        );
         assert_finds(&device, &[whole, Block, read, Block], "panicked");
         let read = by!(0, |_at| Shared::dynamic().load_word(1));
         assert_finds(
@@ -1343,11 +1507,22 @@ mod tests {
             write[0],
             write[1],
         ];
-        let two = [once[0], once[1], once[2], Block, by!(0, |_at| Shared::dynamic().store_u8(6, 0)), read];
+        let two = [
+            once[0],
+            once[1],
+            once[2],
+            Block,
+            by!(0, |_at| Shared::dynamic().store_u8(6, 0)),
+            read,
+        ];
         assert_finds(&device, &two, "block (1, 0, 0)");
         assert_finds(&device, &two, "reads byte 7 of shared memory, which nothing wrote");
         let copy = by!(0, |at| Shared::dynamic().copy1(1, at as usize as *const f32));
-        assert_finds(&device, &[copy, write[0]], "writes float 1 of shared memory while an asynchronous copy");
+        assert_finds(
+            &device,
+            &[copy, write[0]],
+            "writes float 1 of shared memory while an asynchronous copy",
+        );
         let done = by!(0, |_at| {
             copies_commit();
             copies_wait::<0>()
@@ -1401,10 +1576,15 @@ mod tests {
         let found: [u8; 4 * 512] = device.read();
         for (place, bytes) in found.chunks(4).enumerate() {
             let (row, column) = (place / 8 % 16, place % 8);
-            let product: i32 = (0..32).map(|k| times(element_of_a(row, k), element_of_b(k, column))).sum();
+            let product: i32 =
+                (0..32).map(|k| times(element_of_a(row, k), element_of_b(k, column))).sum();
             let start = [1, 2, 3, i32::MAX][2 * (row / 8) + column % 2];
             let expected = start.wrapping_add(product).wrapping_add(product);
-            assert_eq!(i32::from_le_bytes(bytes.try_into().unwrap()), expected, "row {row}, column {column}");
+            assert_eq!(
+                i32::from_le_bytes(bytes.try_into().unwrap()),
+                expected,
+                "row {row}, column {column}"
+            );
         }
     }
 
@@ -1433,20 +1613,32 @@ mod tests {
         for (place, bytes) in found.chunks(4).enumerate() {
             let (lane, matrix) = (place / 4 % 32, place % 4);
             let row = 31 - (8 * matrix + lane / 4);
-            assert_eq!(u32::from_le_bytes(bytes.try_into().unwrap()), (4 * row + lane % 4) as u32, "{lane}, {matrix}");
+            assert_eq!(
+                u32::from_le_bytes(bytes.try_into().unwrap()),
+                (4 * row + lane % 4) as u32,
+                "{lane}, {matrix}"
+            );
         }
         let odd = Step::All(|_at| {
             // SAFETY: the emulator checks it.
             unsafe { Shared::dynamic().load_matrices(8) };
         });
-        assert_finds(&Device::new(4, &[]), &[odd], "reads 16 bytes at byte 8 of shared memory, no multiple of that");
+        assert_finds(
+            &Device::new(4, &[]),
+            &[odd],
+            "reads 16 bytes at byte 8 of shared memory, no multiple of that",
+        );
     }
 
     #[test]
     fn lanes_that_miss_a_product() {
         let device = Device::new(4, &[0; 4]);
         let alone = by!(3, |_at| mma([0; 4], [0; 4], [0; 2]));
-        assert_finds(&device, &[alone], "waits at an instruction of the warp that not all threads reach");
+        assert_finds(
+            &device,
+            &[alone],
+            "waits at an instruction of the warp that not all threads reach",
+        );
         assert_finds(
             &device,
             &[alone, Warp],
@@ -1457,8 +1649,10 @@ mod tests {
             // SAFETY: the emulator checks it.
             unsafe { mma([0; 4], [0; 4], [0; 2]) };
         });
-        let (write, read) =
-            (by!(0, |_at| Shared::dynamic().store(0, 1.0)), by!(1, |_at| Shared::dynamic().load_word(0)));
+        let (write, read) = (
+            by!(0, |_at| Shared::dynamic().store(0, 1.0)),
+            by!(1, |_at| Shared::dynamic().load_word(0)),
+        );
         assert_finds(&device, &[write, all, read], "of shared memory in a race");
         assert_eq!(device.finds(&[write, all, Warp, all, read]), "");
     }
@@ -1468,10 +1662,26 @@ mod tests {
         let device = Device::new(4, &[]);
         assert_eq!(device.finds(&[by!(0, |_at| Shared::dynamic().store_u16(28, 0))]), "");
         let beyond = "of shared memory, the block has 30 bytes";
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u8(30, 0))], &format!("byte 30 {beyond}"));
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u8(-1, 0))], &format!("byte -1 {beyond}"));
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store(7, 0.0))], &format!("byte 28 {beyond}"));
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load_word(7))], &format!("byte 28 {beyond}"));
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store_u8(30, 0))],
+            &format!("byte 30 {beyond}"),
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store_u8(-1, 0))],
+            &format!("byte -1 {beyond}"),
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store(7, 0.0))],
+            &format!("byte 28 {beyond}"),
+        );
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().load_word(7))],
+            &format!("byte 28 {beyond}"),
+        );
     }
 
     #[test]
@@ -1489,8 +1699,15 @@ mod tests {
         assert_eq!(device.read(), [7, 6]);
         let lost = by!(63, |_at| Shared::dynamic().store_u8(0, 0));
         let device = Device { sabotage: Some(Sabotage::HaloRow), ..Device::new(2, &[]) };
-        let rest =
-            [by!(0, |_at| Shared::dynamic().store_u8(1, 0)), Block, by!(0, |_at| Shared::dynamic().load_word(0))];
-        assert_finds(&device, &[&[lost], &rest[..]].concat(), "reads byte 0 of shared memory, which nothing wrote");
+        let rest = [
+            by!(0, |_at| Shared::dynamic().store_u8(1, 0)),
+            Block,
+            by!(0, |_at| Shared::dynamic().load_word(0)),
+        ];
+        assert_finds(
+            &device,
+            &[&[lost], &rest[..]].concat(),
+            "reads byte 0 of shared memory, which nothing wrote",
+        );
     }
 }

@@ -202,7 +202,8 @@ impl Memory {
 
     /// Free and total bytes.
     pub(crate) fn info(&self) -> (usize, usize) {
-        let used: usize = self.allocations().values().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
+        let used: usize =
+            self.allocations().values().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum();
         (self.total.saturating_sub(used), self.total)
     }
 
@@ -223,7 +224,9 @@ impl Memory {
         }
         allocations.insert(start, bytes);
         let end = start + bytes;
-        self.states[start / 4..end.div_ceil(4)].iter().for_each(|state| state.store(ALLOCATED, Relaxed));
+        self.states[start / 4..end.div_ceil(4)]
+            .iter()
+            .for_each(|state| state.store(ALLOCATED, Relaxed));
         if !end.is_multiple_of(4) {
             let parts = self.parts(end / 4).expect("its word is marked above");
             parts.states[end % 4..].iter().for_each(|state| state.store(0, Relaxed));
@@ -235,7 +238,9 @@ impl Memory {
         let start = address.wrapping_sub(self.base) as usize;
         let mut allocations = self.allocations();
         let Some(bytes) = allocations.remove(&start) else { return false };
-        self.states[start / 4..(start + bytes).div_ceil(4)].iter().for_each(|state| state.store(0, Relaxed));
+        self.states[start / 4..(start + bytes).div_ceil(4)]
+            .iter()
+            .for_each(|state| state.store(0, Relaxed));
         true
     }
 
@@ -306,7 +311,13 @@ impl Memory {
 
     /// Reads some of a word's bytes on behalf of a thread; the first is the result's lowest.
     #[inline]
-    pub(crate) fn load_part(&self, word: usize, bytes: Range<usize>, by: Toucher, read_only: bool) -> Outcome<u32> {
+    pub(crate) fn load_part(
+        &self,
+        word: usize,
+        bytes: Range<usize>,
+        by: Toucher,
+        read_only: bool,
+    ) -> Outcome<u32> {
         let parts = self.parts(word).ok_or((bytes.start, Wrong::OutOfBounds))?;
         parts.alone(by)?;
         for byte in bytes.clone() {
@@ -319,7 +330,13 @@ impl Memory {
 
     /// Writes some of a word's bytes on behalf of a thread, the value's lowest first.
     #[inline]
-    pub(crate) fn store_part(&self, word: usize, bytes: Range<usize>, value: u32, by: Toucher) -> Outcome<()> {
+    pub(crate) fn store_part(
+        &self,
+        word: usize,
+        bytes: Range<usize>,
+        value: u32,
+        by: Toucher,
+    ) -> Outcome<()> {
         let parts = self.parts(word).ok_or((bytes.start, Wrong::OutOfBounds))?;
         parts.alone(by)?;
         for byte in bytes.clone() {
@@ -368,7 +385,10 @@ impl Memory {
         for byte in 0..4 {
             let state = parts.states[byte].load(Relaxed);
             if state & KIND != WRITTEN {
-                return Err((byte, if state == 0 { Wrong::OutOfBounds } else { Wrong::NotWritten }));
+                return Err((
+                    byte,
+                    if state == 0 { Wrong::OutOfBounds } else { Wrong::NotWritten },
+                ));
             }
             if adders.is_none() {
                 writable(state, by).map_err(|wrong| (byte, wrong))?;
@@ -393,8 +413,10 @@ impl Memory {
     fn bytes(&self, address: u64, len: usize) -> Result<*mut u8, String> {
         let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
-        let left =
-            allocations.range(..=start).next_back().and_then(|(first, bytes)| (first + bytes).checked_sub(start));
+        let left = allocations
+            .range(..=start)
+            .next_back()
+            .and_then(|(first, bytes)| (first + bytes).checked_sub(start));
         let inside = left.is_some_and(|left| len <= left);
         if inside || len == 0 {
             Ok(self.words.as_ptr().cast_mut().cast::<u8>().wrapping_add(start))
@@ -405,10 +427,16 @@ impl Memory {
     }
 
     /// The words in which bytes lie, and which bytes of each these are.
-    fn words(&self, address: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+    fn words(
+        &self,
+        address: u64,
+        len: usize,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let start = address.wrapping_sub(self.base) as usize;
         let words = if len == 0 { 0..0 } else { start / 4..(start + len).div_ceil(4) };
-        words.map(move |word| (word, start.saturating_sub(4 * word)..(start + len - 4 * word).min(4)))
+        words.map(move |word| {
+            (word, start.saturating_sub(4 * word)..(start + len - 4 * word).min(4))
+        })
     }
 
     /// Marks bytes of an allocation as written by the host.
@@ -438,7 +466,12 @@ impl Memory {
     ///
     /// # Safety
     /// `len` bytes can be written at `to`.
-    pub(crate) unsafe fn download(&self, to: *mut u8, from: u64, len: usize) -> Result<Option<u64>, String> {
+    pub(crate) unsafe fn download(
+        &self,
+        to: *mut u8,
+        from: u64,
+        len: usize,
+    ) -> Result<Option<u64>, String> {
         let bytes = self.bytes(from, len)?;
         // SAFETY: as in `upload`.
         unsafe { to.copy_from_nonoverlapping(bytes, len) };
@@ -478,7 +511,9 @@ impl Memory {
         }
         for i in 0..count {
             // SAFETY: inside the memory, which `bytes` has checked.
-            unsafe { bytes.add(i * value.len()).copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+            unsafe {
+                bytes.add(i * value.len()).copy_from_nonoverlapping(value.as_ptr(), value.len())
+            };
         }
         self.written(to, len);
         Ok(())
@@ -489,16 +524,25 @@ impl Memory {
         let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
         let before = allocations.range(..=start).next_back().map(|(&first, &bytes)| (first, bytes));
-        let after = allocations.range(start.saturating_add(1)..).next().map(|(&first, &bytes)| (first, bytes));
+        let after = allocations
+            .range(start.saturating_add(1)..)
+            .next()
+            .map(|(&first, &bytes)| (first, bytes));
         let place = match (before, after) {
-            _ if address < self.base || start > 4 * self.words.len() => "which is no memory of this device".to_owned(),
+            _ if address < self.base || start > 4 * self.words.len() => {
+                "which is no memory of this device".to_owned()
+            }
             (Some((first, bytes)), _) if start < first + bytes => {
                 format!("byte {} of an allocation of {bytes} bytes", start - first)
             }
-            (Some((first, bytes)), after) if after.is_none_or(|(next, _)| start - (first + bytes) <= next - start) => {
+            (Some((first, bytes)), after)
+                if after.is_none_or(|(next, _)| start - (first + bytes) <= next - start) =>
+            {
                 format!("{} bytes behind an allocation of {bytes} bytes", start - (first + bytes))
             }
-            (_, Some((next, bytes))) => format!("{} bytes before an allocation of {bytes} bytes", next - start),
+            (_, Some((next, bytes))) => {
+                format!("{} bytes before an allocation of {bytes} bytes", next - start)
+            }
             _ => "where nothing is allocated".to_owned(),
         };
         format!("{address:#x}, {place}")
@@ -536,7 +580,10 @@ mod tests {
         assert_eq!(memory.store_part(word, 2..4, 0, thread(3, 6)), Err((2, read)));
         assert_eq!(memory.store(word, 5, thread(4, 6)), Ok(()));
         assert!(!in_parts());
-        assert_eq!(memory.load_part(word, 3..4, thread(4, 7), false), Err((3, Wrong::WrittenBy(thread(4, 6)))));
+        assert_eq!(
+            memory.load_part(word, 3..4, thread(4, 7), false),
+            Err((3, Wrong::WrittenBy(thread(4, 6))))
+        );
         assert_eq!(memory.load_part(word, 0..1, thread(4, 6), false), Ok(5));
     }
 
@@ -552,7 +599,12 @@ mod tests {
             assert_eq!(memory.fill(at, &[1], bytes), Ok(()));
             let last = bytes - 1;
             assert_eq!(
-                memory.load_part(memory.word(at as usize + last), last % 4..last % 4 + 1, thread(1, 0), true),
+                memory.load_part(
+                    memory.word(at as usize + last),
+                    last % 4..last % 4 + 1,
+                    thread(1, 0),
+                    true
+                ),
                 Ok(1)
             );
             assert!(memory.free(at));

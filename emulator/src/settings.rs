@@ -90,7 +90,9 @@ impl Settings {
             launches: None,
         };
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
-            let (name, value) = setting.split_once('=').ok_or_else(|| format!("\"{setting}\" is not name=value"))?;
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("\"{setting}\" is not name=value"))?;
             let wrong = || format!("\"{value}\" is no {name}");
             let number = |value: &str| value.parse::<u32>().map_err(|_| wrong());
             match name {
@@ -98,7 +100,10 @@ impl Settings {
                 "arch" => settings.arch = number(value)?,
                 "multiprocessors" => settings.multiprocessors = number(value)?,
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
-                "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
+                "shared" => {
+                    settings.shared =
+                        bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?
+                }
                 "pitch" => settings.pitch = number(value)?,
                 "limit" => settings.limit = number(value)?,
                 "opening" => settings.opening = number(value)?,
@@ -114,7 +119,9 @@ impl Settings {
                 }
                 "sabotage" => {
                     settings.sabotage = Some(match value.split_once(':') {
-                        Some(("missing-barrier", barrier)) => Sabotage::MissingBarrier(number(barrier)?),
+                        Some(("missing-barrier", barrier)) => {
+                            Sabotage::MissingBarrier(number(barrier)?)
+                        }
                         Some(("missing-wait", wait)) => Sabotage::MissingWait(number(wait)?),
                         None if value == "one-pixel" => Sabotage::OnePixel,
                         None if value == "halo-row" => Sabotage::HaloRow,

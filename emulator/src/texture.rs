@@ -58,11 +58,19 @@ impl Texture {
                 "the emulator has textures of one f32 channel in pitched memory, not normalised, not filtered".into()
             );
         }
-        if !address.is_multiple_of(ALIGNMENT) || !pitch.is_multiple_of(PITCH_ALIGNMENT) || pitch < 4 * width {
-            return Err(format!("a texture of {width} pixels a row at {address:#x}, pitch {pitch}, is misaligned"));
+        if !address.is_multiple_of(ALIGNMENT)
+            || !pitch.is_multiple_of(PITCH_ALIGNMENT)
+            || pitch < 4 * width
+        {
+            return Err(format!(
+                "a texture of {width} pixels a row at {address:#x}, pitch {pitch}, is misaligned"
+            ));
         }
         if width == 0 || height == 0 || width > MOST.0 || height > MOST.1 {
-            return Err(format!("a texture of {width}x{height} pixels; the most is {}x{}", MOST.0, MOST.1));
+            return Err(format!(
+                "a texture of {width}x{height} pixels; the most is {}x{}",
+                MOST.0, MOST.1
+            ));
         }
         let outside = (mode[0] == BORDER).then_some(border[0]);
         Ok(Self { address, width, height, pitch, outside })
@@ -76,7 +84,8 @@ impl Texture {
         match self.outside {
             Some(value) if !inside => Err(value),
             _ => {
-                let (column, row) = (column.clamp(0, last_column) as usize, row.clamp(0, last_row) as usize);
+                let (column, row) =
+                    (column.clamp(0, last_column) as usize, row.clamp(0, last_row) as usize);
                 Ok(self.address as usize + row * self.pitch + 4 * column)
             }
         }

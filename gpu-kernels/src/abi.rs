@@ -135,7 +135,13 @@ impl Channels {
     /// Of so many images, `channels` each; a batch of single channels is one image to it, whose channels they are: see
     /// [`Strides::of_batch`]. `images * channels` is below 2^16.
     pub const fn new(channels: u32, images: u32) -> Self {
-        Self { inverse: if images > 1 && channels > 1 { ((1 << 32) / channels as u64 + 1) as u32 } else { 0 } }
+        Self {
+            inverse: if images > 1 && channels > 1 {
+                ((1 << 32) / channels as u64 + 1) as u32
+            } else {
+                0
+            },
+        }
     }
 
     /// The image of the channel that the z axis counts as number `z`. Exact: `z * channels` is below 2^32.

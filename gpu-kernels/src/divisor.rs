@@ -41,7 +41,8 @@ impl Divisor {
             let (halves, rest) = if cut >= 127 {
                 (0, 1)
             } else if cut >= 64 {
-                let (halves, back) = (high as u64 >> (cut & 63), (high as u64 >> (cut & 63)) << (cut & 63));
+                let (halves, back) =
+                    (high as u64 >> (cut & 63), (high as u64 >> (cut & 63)) << (cut & 63));
                 (halves, (high as u64 ^ back) | low)
             } else {
                 let above = if cut == 0 { 0 } else { (high as u64) << ((64 - cut) & 63) };

@@ -74,7 +74,8 @@ pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {
     if scalar == F16 {
         return half_to_f32(if number == 0 { word } else { word >> 16 });
     }
-    let shifted = if number == 0 { permute::<0x7410>(word, high) } else { permute::<0x7432>(word, high) };
+    let shifted =
+        if number == 0 { permute::<0x7410>(word, high) } else { permute::<0x7432>(word, high) };
     f32::from_bits(shifted) - SHIFT
 }
 
@@ -119,7 +120,8 @@ pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
 /// A word of four bytes, each the lowest of another word.
 #[inline(always)]
 pub(crate) fn joined(words: [u32; 4]) -> u32 {
-    let (low, high) = (permute::<0x0040>(words[0], words[1]), permute::<0x0040>(words[2], words[3]));
+    let (low, high) =
+        (permute::<0x0040>(words[0], words[1]), permute::<0x0040>(words[2], words[3]));
     permute::<0x5410>(low, high)
 }
 

@@ -20,14 +20,17 @@ fn picture<P: Pixel>(channels: usize) -> Image<P> {
 }
 
 fn direct(size: usize) -> Filter {
-    let taps: Vec<f32> = (0..size * size).map(|i| ((i * 7919 + 13) % 101) as f32 / (50 * size * size) as f32).collect();
+    let taps: Vec<f32> = (0..size * size)
+        .map(|i| ((i * 7919 + 13) % 101) as f32 / (50 * size * size) as f32)
+        .collect();
     Filter::from_taps(size, size, &taps).expect("taps")
 }
 
 fn gaussian(size: usize) -> Filter {
     let sigma = size as f64 / 6.0;
-    let taps: Vec<f64> =
-        (0..size).map(|i| (-(i as f64 - (size / 2) as f64).powi(2) / (2.0 * sigma * sigma)).exp()).collect();
+    let taps: Vec<f64> = (0..size)
+        .map(|i| (-(i as f64 - (size / 2) as f64).powi(2) / (2.0 * sigma * sigma)).exp())
+        .collect();
     let sum: f64 = taps.iter().sum();
     let taps: Vec<f64> = taps.iter().map(|tap| tap / sum).collect();
     Filter::separable_f64(&taps, &taps).expect("taps")

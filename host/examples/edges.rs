@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (x, y) = (derivative(&Filter::sobel_x())?, derivative(&Filter::sobel_y())?);
 
     let mut slopes = x.as_slice().iter().zip(y.as_slice()).map(|(x, y)| x.hypot(*y));
-    let steepness = GrayImage::from_fn(width, height, |_, _| Luma([slopes.next().unwrap_or(0.0) as u8]));
+    let steepness =
+        GrayImage::from_fn(width, height, |_, _| Luma([slopes.next().unwrap_or(0.0) as u8]));
     steepness.save(to)?;
     Ok(())
 }

@@ -12,7 +12,8 @@ const HEIGHT: usize = 720;
 fn main() -> Result<(), apron::Error> {
     let plan = Plan::builder(Filter::gaussian(1.5)?).build()?;
     // Frames as a decoder has them: pixels of three bytes.
-    let frames: Vec<Vec<[u8; 3]>> = (0..8).map(|frame| vec![[frame, 2 * frame, 255]; WIDTH * HEIGHT]).collect();
+    let frames: Vec<Vec<[u8; 3]>> =
+        (0..8).map(|frame| vec![[frame, 2 * frame, 255]; WIDTH * HEIGHT]).collect();
     let mut results = vec![vec![[0u8; 3]; WIDTH * HEIGHT]; frames.len()];
 
     let start = Instant::now();

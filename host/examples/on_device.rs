@@ -14,7 +14,8 @@ fn main() -> Result<(), apron::Error> {
     let plan = |filter: &Filter| Plan::builder(filter).device(Device::Gpu(0)).build();
     let (blur, edges) = (plan(&Filter::gaussian(2.0)?)?, plan(&Filter::laplacian(8)?)?);
 
-    let picture = Image::from_vec((0..640 * 480).map(|i| (i % 640 / 64) as f32).collect(), 640, 480, 1)?;
+    let picture =
+        Image::from_vec((0..640 * 480).map(|i| (i % 640 / 64) as f32).collect(), 640, 480, 1)?;
     let src = gpu.upload(&picture.view())?;
     let (mut blurred, mut found) = (gpu.image(src.shape())?, gpu.image(src.shape())?);
     let mut stream = gpu.stream()?;

@@ -84,7 +84,8 @@ impl Alpha {
             _ => None,
         };
         for (y, out) in image.as_mut_slice().chunks_exact_mut(width * colours).enumerate() {
-            for (out, pixel) in out.chunks_exact_mut(colours).zip(src.row(y).chunks_exact(channels)) {
+            for (out, pixel) in out.chunks_exact_mut(colours).zip(src.row(y).chunks_exact(channels))
+            {
                 let Some(ground) = ground else {
                     out.copy_from_slice(&pixel[..colours]);
                     continue;
@@ -130,10 +131,14 @@ impl std::str::FromStr for Alpha {
     fn from_str(text: &str) -> Result<Self> {
         let colour = |text: &str| {
             let named = COLOURS.iter().find(|(name, _)| *name == text).map(|&(_, colour)| colour);
-            let is_hex = |digits: &&str| digits.len() == 6 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let is_hex = |digits: &&str| {
+                digits.len() == 6 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+            };
             let digits = text.strip_prefix('#').filter(is_hex);
             let of_digits = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-            named.or(of_digits.map(|rgb| [16, 8, 0].map(|shift| f64::from(rgb >> shift & 255) / 255.0)))
+            named
+                .or(of_digits
+                    .map(|rgb| [16, 8, 0].map(|shift| f64::from(rgb >> shift & 255) / 255.0)))
         };
         match text {
             "auto" => Some(Self::Auto),
@@ -163,7 +168,8 @@ impl std::fmt::Display for Alpha {
             Self::Filter => f.pad("filter"),
             Self::Drop => f.pad("drop"),
             Self::Flatten(colour) => {
-                let [red, green, blue] = colour.map(|part| (part.clamp(0.0, 1.0) * 255.0).round() as u8);
+                let [red, green, blue] =
+                    colour.map(|part| (part.clamp(0.0, 1.0) * 255.0).round() as u8);
                 f.pad(&format!("flatten=#{red:02x}{green:02x}{blue:02x}"))
             }
         }
@@ -176,32 +182,57 @@ mod tests {
 
     #[test]
     fn modes_read_back_as_they_print() {
-        let modes = [Alpha::Auto, Alpha::Premultiply, Alpha::Premultiplied, Alpha::Keep, Alpha::Filter, Alpha::Drop];
+        let modes = [
+            Alpha::Auto,
+            Alpha::Premultiply,
+            Alpha::Premultiplied,
+            Alpha::Keep,
+            Alpha::Filter,
+            Alpha::Drop,
+        ];
         for mode in modes.into_iter().chain([Alpha::Flatten([1.0, 0.0, 0.2])]) {
             assert_eq!(mode.to_string().parse::<Alpha>().unwrap(), mode);
         }
-        for text in
-            ["", "Keep", "flatten", "flatten=", "flatten=#12345", "flatten=#12345g", "flatten=#+12345", "flatten=red"]
-        {
+        for text in [
+            "",
+            "Keep",
+            "flatten",
+            "flatten=",
+            "flatten=#12345",
+            "flatten=#12345g",
+            "flatten=#+12345",
+            "flatten=red",
+        ] {
             let message = text.parse::<Alpha>().unwrap_err().to_string();
-            assert!(message.contains("premultiplied, keep") && message.contains("#rrggbb"), "{message}");
+            assert!(
+                message.contains("premultiplied, keep") && message.contains("#rrggbb"),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn averages_are_what_sums_to_1_and_has_no_negative_tap() {
         let average = |text: &str| text.parse::<Filter>().unwrap().is_average();
-        for text in ["gaussian:sigma=2", "box:size=3", "motion:length=5,angle=30", "identity", "taps:1/3 1/3 1/3"] {
+        for text in [
+            "gaussian:sigma=2",
+            "box:size=3",
+            "motion:length=5,angle=30",
+            "identity",
+            "taps:1/3 1/3 1/3",
+        ] {
             assert!(average(text), "{text}");
         }
-        for text in ["sharpen", "sobel-x", "unsharp:sigma=1", "taps:1 1", "taps:2 -1", "laplacian"] {
+        for text in ["sharpen", "sobel-x", "unsharp:sigma=1", "taps:1 1", "taps:2 -1", "laplacian"]
+        {
             assert!(!average(text), "{text}");
         }
     }
 
     #[test]
     fn flattened_colours_are_rounded_once() {
-        let src = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0, 9, 8, 7, 255], 3, 1, 4).unwrap();
+        let src =
+            Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0, 9, 8, 7, 255], 3, 1, 4).unwrap();
         let flat = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&src.view(), Extra::Straight).unwrap();
         // 200 * 128 / 255 + 127 is 227.39, and 50 * 128 / 255 + 51 * 127 / 255 is 50.498.
         assert_eq!(flat.as_slice(), [227, 50, 50, 255, 0, 51, 9, 8, 7]);
@@ -211,7 +242,8 @@ mod tests {
         // Of colours multiplied already, alpha weighs the ground alone: 50 + 51 * 127 / 255 is
         // 75.4, and what is too bright is cut off.
         let shining = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0], 2, 1, 4).unwrap();
-        let laid = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&shining.view(), Extra::Premultiplied).unwrap();
+        let laid =
+            Alpha::Flatten([1.0, 0.0, 0.2]).apart(&shining.view(), Extra::Premultiplied).unwrap();
         assert_eq!(laid.as_slice(), [255, 100, 75, 255, 8, 58]);
         assert_eq!(
             Alpha::Drop.apart(&src.view(), Extra::Straight).unwrap().as_slice(),

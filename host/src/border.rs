@@ -42,7 +42,11 @@ impl Border {
             Self::Constant(value) if f64::from(value as u8) != value => {
                 let expected = "a whole number from 0 to 255 around a picture of bytes that becomes bytes: round it, or \
                                 ask for results in f32 (--output-type f32)";
-                Err(Error::Parameter { name: "border", value: self.to_string(), expected: expected.to_owned() })
+                Err(Error::Parameter {
+                    name: "border",
+                    value: self.to_string(),
+                    expected: expected.to_owned(),
+                })
             }
             _ => Ok(()),
         }
@@ -124,7 +128,8 @@ mod tests {
         for value in [-1.0, 0.5, 254.999_999_999, 255.5, 256.0, 1e300, f64::INFINITY, f64::NAN] {
             let message = Border::Constant(value).check_is_byte().unwrap_err().to_string();
             assert!(
-                message.contains(&format!("constant:{value}")) && message.contains("--output-type f32"),
+                message.contains(&format!("constant:{value}"))
+                    && message.contains("--output-type f32"),
                 "{message}"
             );
         }

@@ -54,7 +54,9 @@ pub enum Error {
         reason: String,
     },
     /// Source and destination differ in size or channels.
-    #[error("source is {src} but destination is {dst}: they must agree (width x height x channels)")]
+    #[error(
+        "source is {src} but destination is {dst}: they must agree (width x height x channels)"
+    )]
     Mismatch {
         /// The source's size.
         src: String,
@@ -70,7 +72,9 @@ pub enum Error {
         known: String,
     },
     /// The requested variant cannot run this problem.
-    #[error("variant {variant} cannot run this: {reason}; leave the variant out to have one chosen")]
+    #[error(
+        "variant {variant} cannot run this: {reason}; leave the variant out to have one chosen"
+    )]
     Unsupported {
         /// The variant's name.
         variant: &'static str,
@@ -155,7 +159,9 @@ pub enum Error {
         reason: String,
     },
     /// This crate has no pixel type like the picture's.
-    #[error("pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first")]
+    #[error(
+        "pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first"
+    )]
     PixelFormat {
         /// The format.
         format: String,
@@ -179,7 +185,8 @@ pub enum Error {
 pub struct Why(Cow<'static, str>);
 
 impl Why {
-    pub(crate) const NOT_SEPARABLE: Self = Self(Cow::Borrowed("the filter does not separate into a row and a column"));
+    pub(crate) const NOT_SEPARABLE: Self =
+        Self(Cow::Borrowed("the filter does not separate into a row and a column"));
     pub(crate) const BYTES_ALONE: Self = Self(Cow::Borrowed("it makes bytes of bytes alone"));
 }
 

@@ -42,7 +42,10 @@ impl Gradient {
         ("sobel", "magnitude of the gradient, from sobel-x and sobel-y in one pass"),
         ("scharr", "magnitude of the gradient, from scharr-x and scharr-y in one pass"),
         ("prewitt", "magnitude of the gradient, from prewitt-x and prewitt-y in one pass"),
-        ("sobel-angle", "angle of the gradient of sobel, in radians from -pi to pi, clockwise from the right"),
+        (
+            "sobel-angle",
+            "angle of the gradient of sobel, in radians from -pi to pi, clockwise from the right",
+        ),
         ("scharr-angle", "the same of scharr"),
         ("prewitt-angle", "the same of prewitt"),
     ];
@@ -124,10 +127,14 @@ impl std::str::FromStr for Gradient {
 
     fn from_str(text: &str) -> Result<Self> {
         let known = || Self::NAMES.iter().map(|&(name, _)| name);
-        known().zip(Self::ALL).find(|&(name, _)| name == text.trim()).map(|(_, gradient)| gradient).ok_or_else(|| {
-            let expected = format!("one of {}", known().collect::<Vec<_>>().join(", "));
-            Error::Parameter { name: "the gradient", value: text.to_owned(), expected }
-        })
+        known()
+            .zip(Self::ALL)
+            .find(|&(name, _)| name == text.trim())
+            .map(|(_, gradient)| gradient)
+            .ok_or_else(|| {
+                let expected = format!("one of {}", known().collect::<Vec<_>>().join(", "));
+                Error::Parameter { name: "the gradient", value: text.to_owned(), expected }
+            })
     }
 }
 
@@ -146,7 +153,10 @@ mod tests {
     #[test]
     fn names_read_back_as_they_print() {
         for (&(name, _), gradient) in Gradient::NAMES.iter().zip(Gradient::ALL) {
-            assert_eq!((name.parse::<Gradient>().unwrap(), gradient.to_string()), (gradient, name.to_owned()));
+            assert_eq!(
+                (name.parse::<Gradient>().unwrap(), gradient.to_string()),
+                (gradient, name.to_owned())
+            );
         }
         let message = "sobel-z".parse::<Gradient>().unwrap_err().to_string();
         assert!(message.contains("sobel-z") && message.contains("prewitt-angle"), "{message}");

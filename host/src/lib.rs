@@ -11,7 +11,10 @@ mod filter;
 pub mod gpu;
 mod gradient;
 mod image;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, unused_imports, reason = "nothing is launched without a GPU"))]
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, unused_imports, reason = "nothing is launched without a GPU")
+)]
 mod kernels;
 mod memory;
 #[doc(hidden)]
@@ -37,13 +40,17 @@ pub use gradient::Gradient;
 pub use half::f16;
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
+pub use image::{
+    AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar,
+    Shape,
+};
 pub use pipeline::Pipeline;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]
 pub use plan::FlowOptions;
 pub use plan::{
-    Candidate, Device, Gpus, Plan, PlanBuilder, Ran, ReckonedGpu, Reckoning, RowSink, RowSource, Step, Work,
+    Candidate, Device, Gpus, Plan, PlanBuilder, Ran, ReckonedGpu, Reckoning, RowSink, RowSource,
+    Step, Work,
 };
 pub use progress::Progress;
 pub use variant::{Family, Variant};

@@ -7,7 +7,8 @@ use crate::{Error, Result};
 /// An empty vector with room for `len` elements.
 pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut data = Vec::new();
-    data.try_reserve_exact(len).map_err(|_| Error::HostMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
+    data.try_reserve_exact(len)
+        .map_err(|_| Error::HostMemory { bytes: len.saturating_mul(size_of::<T>()) })?;
     Ok(data)
 }
 

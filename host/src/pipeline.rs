@@ -49,7 +49,11 @@ impl Pipeline {
     pub fn new(plans: Vec<Plan>) -> Result<Self> {
         let Some(first) = plans.first() else {
             let expected = "at least 1".to_owned();
-            return Err(Error::Parameter { name: "the number of steps", value: "0".into(), expected });
+            return Err(Error::Parameter {
+                name: "the number of steps",
+                value: "0".into(),
+                expected,
+            });
         };
         if let Some(other) = plans.iter().find(|plan| plan.device() != first.device()) {
             let value = format!("{} and {}", first.device(), other.device());
@@ -94,7 +98,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// As [`Plan::run`].
-    pub fn run<S: Pixel, D: Pixel>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+    pub fn run<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
         self.run_channels(src, dst, src.shape().channels)
     }
 
@@ -112,7 +120,11 @@ impl Pipeline {
             // It has the words for that.
             return self.plans[0].run_channels(src, dst, filtered);
         }
-        self.run_as(&vec![Channels::First(filtered); self.plans.len()], (*src).into(), dst.reborrow().into())
+        self.run_as(
+            &vec![Channels::First(filtered); self.plans.len()],
+            (*src).into(),
+            dst.reborrow().into(),
+        )
     }
 
     /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has [`Alpha::channels`].
@@ -176,15 +188,22 @@ impl Pipeline {
             return self.run(&alpha.apart(src, extra)?.view(), dst);
         }
         let alpha = alpha.for_kind(extra);
-        let of_plans: Result<Vec<_>> = self.plans.iter().map(|plan| alpha.channels_of(plan, channels)).collect();
+        let of_plans: Result<Vec<_>> =
+            self.plans.iter().map(|plan| alpha.channels_of(plan, channels)).collect();
         self.run_as(&of_plans?, (*src).into(), dst.reborrow().into())
     }
 
-    fn run_as(&self, channels: &[Channels], src: StoredView<'_>, mut dst: StoredViewMut<'_>) -> Result<()> {
+    fn run_as(
+        &self,
+        channels: &[Channels],
+        src: StoredView<'_>,
+        mut dst: StoredViewMut<'_>,
+    ) -> Result<()> {
         agree(src.shape(), dst.shape())?;
         let kinds = (src.scalar(), dst.scalar());
         let between = if self.in_f32 { Scalar::F32 } else { kinds.0 };
-        let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(between);
+        let job =
+            Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(between);
         let plans: Vec<_> = self.plans.iter().zip(channels.iter().copied()).collect();
         run(
             &plans,
@@ -213,10 +232,17 @@ impl Pipeline {
         let Shape { width, height, channels: count } = src.shape();
         let pixels = pixels(src.shape());
         let mut between: Option<Image<M>> = None;
-        for ((plan, &of_plan), launched) in self.plans.iter().zip(channels).zip(launched).take(last) {
+        for ((plan, &of_plan), launched) in self.plans.iter().zip(channels).zip(launched).take(last)
+        {
             let mut next = Image::zeroed(width, height, count)?;
             let from = between.as_ref().map_or(src, |before| before.view().into());
-            plan.run_at((place, launched), of_plan, &from, &mut next.view_mut().into(), &plan.report.call(pixels))?;
+            plan.run_at(
+                (place, launched),
+                of_plan,
+                &from,
+                &mut next.view_mut().into(),
+                &plan.report.call(pixels),
+            )?;
             between = Some(next);
         }
         let (plan, of_plan) = (&self.plans[last], channels[last]);

@@ -22,7 +22,9 @@ type Function = dyn Fn(Progress) -> ControlFlow<()> + Send + Sync;
 pub(crate) struct Report(Option<Arc<Function>>);
 
 impl Report {
-    pub(crate) fn new(report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
         Self(Some(Arc::new(report)))
     }
 

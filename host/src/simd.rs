@@ -45,8 +45,9 @@ impl Isa {
     /// The set that the environment names, or the fastest that the processor has.
     pub(crate) fn chosen() -> Result<Self> {
         static FORCED: OnceLock<Option<String>> = OnceLock::new();
-        let forced =
-            FORCED.get_or_init(|| std::env::var_os(Self::VARIABLE).map(|name| name.to_string_lossy().into_owned()));
+        let forced = FORCED.get_or_init(|| {
+            std::env::var_os(Self::VARIABLE).map(|name| name.to_string_lossy().into_owned())
+        });
         match forced {
             None => Ok(Self::fastest()),
             Some(name) => Self::named(name),
@@ -58,13 +59,15 @@ impl Isa {
     }
 
     pub(crate) fn named(name: &str) -> Result<Self> {
-        Self::present().find(|(known, _)| *known == name).map(|&(_, isa)| isa).ok_or_else(|| Error::Parameter {
-            name: Self::VARIABLE,
-            value: name.to_owned(),
-            expected: format!(
-                "one of those of this processor: {}",
-                Self::present().map(|&(name, _)| name).collect::<Vec<_>>().join(", ")
-            ),
+        Self::present().find(|(known, _)| *known == name).map(|&(_, isa)| isa).ok_or_else(|| {
+            Error::Parameter {
+                name: Self::VARIABLE,
+                value: name.to_owned(),
+                expected: format!(
+                    "one of those of this processor: {}",
+                    Self::present().map(|&(name, _)| name).collect::<Vec<_>>().join(", ")
+                ),
+            }
         })
     }
 
@@ -599,7 +602,10 @@ mod x86 {
                 if k > 0 {
                     let [above, below] = beside[k - 1];
                     let above = _mm256_cvtepu8_epi16(_mm_loadu_si128(above.cast()));
-                    bytes = _mm256_add_epi16(above, _mm256_cvtepu8_epi16(_mm_loadu_si128(below.cast())));
+                    bytes = _mm256_add_epi16(
+                        above,
+                        _mm256_cvtepu8_epi16(_mm_loadu_si128(below.cast())),
+                    );
                 }
                 for i in 0..2 {
                     let weights = _mm256_loadu_si256(weights[k][i].as_ptr().cast());
@@ -607,7 +613,8 @@ mod x86 {
                 }
             }
             let both = _mm256_hadd_epi32(sums[0], sums[1]);
-            let both = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+            let both =
+                _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
             let both = _mm_cvtsi128_si64(_mm_hadd_epi32(both, both)) as u64;
             [both as u32, (both >> 32) as u32]
         }

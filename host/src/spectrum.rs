@@ -78,7 +78,8 @@ pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why>
     if cols.saturating_mul(rows) > i32::MAX as usize {
         Err(format!("{cols}x{rows} taps are more than 2^31").into())
     } else if !(least..=greatest).contains(&weight) {
-        Err(format!("the taps' sizes add up to {weight:e}, not from {least:e} to {greatest:e}").into())
+        Err(format!("the taps' sizes add up to {weight:e}, not from {least:e} to {greatest:e}")
+            .into())
     } else {
         Ok(())
     }
@@ -95,7 +96,9 @@ pub(crate) fn cut(taps: i32, size: i32) -> impl Iterator<Item = (i32, i32)> {
     let longest = move |parts: i32| (taps + parts - 1) / parts;
     let cost = |parts: &i32| i64::from(*parts) * (1 << 20) / i64::from(size + 1 - longest(*parts));
     let parts = (least..=taps.min(2 * least + 2)).min_by_key(cost).unwrap_or(least);
-    (0..taps).step_by(longest(parts) as usize).map(move |first| (first, longest(parts).min(taps - first)))
+    (0..taps)
+        .step_by(longest(parts) as usize)
+        .map(move |first| (first, longest(parts).min(taps - first)))
 }
 
 /// How many parts there are, and the taps of the first one, which is as long as any.
@@ -157,7 +160,11 @@ impl Precision {
         };
         let (single, is_whole) = each(Self::Single);
         match share.filter(|_| is_whole) {
-            Some(share) if single + share * doubt(cols as usize, rows as usize) <= each(Self::Double).0 => Self::Single,
+            Some(share)
+                if single + share * doubt(cols as usize, rows as usize) <= each(Self::Double).0 =>
+            {
+                Self::Single
+            }
             _ => Self::Double,
         }
     }
@@ -247,7 +254,8 @@ pub(crate) fn parts(filter: &Filter, (width, height): (i32, i32)) -> impl Iterat
     let across: Vec<_> = cut(filter.cols() as i32, width).collect();
     cut(filter.rows() as i32, height).flat_map(move |(top, rows)| {
         let part = move |(left, cols)| {
-            let [left, top, cols, rows] = [left, top, cols, rows].map(|number: i32| number as usize);
+            let [left, top, cols, rows] =
+                [left, top, cols, rows].map(|number: i32| number as usize);
             Part { left, top, cols, rows }
         };
         across.clone().into_iter().map(part)
@@ -269,7 +277,8 @@ pub(crate) struct Cut {
 impl Cut {
     /// For a window and tiles of this size.
     pub(crate) fn new((cols, rows): (usize, usize), (width, height): (i32, i32)) -> Self {
-        let ((beside, cols), (down, rows)) = (cut_into(cols as i32, width), cut_into(rows as i32, height));
+        let ((beside, cols), (down, rows)) =
+            (cut_into(cols as i32, width), cut_into(rows as i32, height));
         Self { cols, rows, count: beside * down, beside }
     }
 
@@ -289,7 +298,13 @@ impl Part {
     /// The spectrum of the part's taps, of which the pixel's own is less by `point`, each rounded to f32 as in every other family, row by row, for tiles of `size` numbers each way: see
     /// [`of_taps`], and [`of_folded_taps`].
     #[cfg(feature = "gpu")]
-    pub(crate) fn spectrum(&self, filter: &Filter, point: f64, size: usize, folded: bool) -> Result<Vec<Complex<f64>>> {
+    pub(crate) fn spectrum(
+        &self,
+        filter: &Filter,
+        point: f64,
+        size: usize,
+        folded: bool,
+    ) -> Result<Vec<Complex<f64>>> {
         let taps = |x, y| {
             let (x, y) = (self.left + x, self.top + y);
             let left_out = if (x, y) == filter.anchor() { point } else { 0.0 };
@@ -308,7 +323,9 @@ impl Part {
         (width, height): (usize, usize),
         rounded: impl Fn(f64) -> f64,
     ) -> Result<Vec<Complex<f64>>> {
-        of_taps((height, width), (self.rows, self.cols), |y, x| rounded(filter.tap(self.top + y, self.left + x)))
+        of_taps((height, width), (self.rows, self.cols), |y, x| {
+            rounded(filter.tap(self.top + y, self.left + x))
+        })
     }
 }
 
@@ -400,7 +417,10 @@ mod tests {
             let parts: Vec<_> = cut(taps, size).collect();
             let mut next = 0;
             for &(first, part) in &parts {
-                assert!(first == next && (1..=size / 4 * 3).contains(&part), "{taps} taps: {parts:?}");
+                assert!(
+                    first == next && (1..=size / 4 * 3).contains(&part),
+                    "{taps} taps: {parts:?}"
+                );
                 next += part;
             }
             assert_eq!(next, taps);
@@ -425,11 +445,16 @@ mod tests {
     #[test]
     fn tiles_fit_windows_and_images() {
         let tile = |precision, taps, width| Tile::new(precision, (taps, taps), width);
-        for (precision, most) in [(Precision::Single, LARGEST / 8), (Precision::Double, LARGEST / 16)] {
+        for (precision, most) in
+            [(Precision::Single, LARGEST / 8), (Precision::Double, LARGEST / 16)]
+        {
             for taps in [1, 17, 51, 101, 301, 401, 1001] {
                 for width in [1, 100, 512, 2048, 4000, 1 << 20] {
                     let Tile { width: across, height: down } = tile(precision, taps, width);
-                    assert!((across * down) as usize <= most, "{taps} taps, {width} columns: {across}x{down}");
+                    assert!(
+                        (across * down) as usize <= most,
+                        "{taps} taps, {width} columns: {across}x{down}"
+                    );
                 }
             }
         }
@@ -439,7 +464,11 @@ mod tests {
     }
 
     /// A square of numbers whose spectrum is multiplied by another.
-    fn filtered(size: usize, mut tile: Vec<Complex<f64>>, spectrum: &[Complex<f64>]) -> Vec<Complex<f64>> {
+    fn filtered(
+        size: usize,
+        mut tile: Vec<Complex<f64>>,
+        spectrum: &[Complex<f64>],
+    ) -> Vec<Complex<f64>> {
         for direction in [FftDirection::Forward, FftDirection::Inverse] {
             let transform = Radix4::new(size, direction);
             for _ in 0..2 {
@@ -465,12 +494,17 @@ mod tests {
                 Complex::new(pixel(x, y), pixel(x + size, y)) * twist(x, size)
             };
             let found = filtered(size, (0..size * size).map(number).collect(), &spectrum);
-            for (y, x) in (0..size + 1 - rows).flat_map(|y| (0..2 * size + 1 - cols).map(move |x| (y, x))) {
+            for (y, x) in
+                (0..size + 1 - rows).flat_map(|y| (0..2 * size + 1 - cols).map(move |x| (y, x)))
+            {
                 let number = found[size * y + x % size] * twist(x % size, size).conj();
                 let value = if x < size { number.re } else { number.im };
                 let places = (0..rows).flat_map(|r| (0..cols).map(move |c| (c, r)));
                 let expected: f64 = places.map(|(c, r)| taps(c, r) * pixel(x + c, y + r)).sum();
-                assert!((value - expected).abs() < 1e-11, "{cols}x{rows} at ({x}, {y}): {value}, not {expected}");
+                assert!(
+                    (value - expected).abs() < 1e-11,
+                    "{cols}x{rows} at ({x}, {y}): {value}, not {expected}"
+                );
             }
         }
     }

@@ -344,7 +344,10 @@ pub(crate) mod tests {
                 let threads = load.threads(available);
                 let time = load.time(threads);
                 assert!((1..=available).contains(&threads));
-                assert!(time <= ENOUGH * before, "{load:?}: {time} ns with {available}, {before} with fewer");
+                assert!(
+                    time <= ENOUGH * before,
+                    "{load:?}: {time} ns with {available}, {before} with fewer"
+                );
                 before = before.min(time);
             }
             let longer = Effort { nanoseconds: 1.3 * load.nanoseconds, bytes: 1.3 * load.bytes };
@@ -447,7 +450,10 @@ pub(crate) mod tests {
                 });
             };
             let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
-            assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(&*format!("job {bad}")));
+            assert_eq!(
+                panic.downcast_ref::<String>().map(String::as_str),
+                Some(&*format!("job {bad}"))
+            );
         }
     }
 

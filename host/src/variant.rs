@@ -175,7 +175,10 @@ impl Variant {
 
     /// Whether it makes bytes of bytes and nothing else. They are the same as every variant's.
     pub fn takes_bytes_alone(self) -> bool {
-        matches!(self, Self::Matrix | Self::SeparableMatrix | Self::RunningSums | Self::SpectraPasses)
+        matches!(
+            self,
+            Self::Matrix | Self::SeparableMatrix | Self::RunningSums | Self::SpectraPasses
+        )
     }
 
     /// One line on how it works.
@@ -184,7 +187,10 @@ impl Variant {
     }
 
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.variant == self).expect("every variant has a row: a test holds the table to it")
+        TABLE
+            .iter()
+            .find(|row| row.variant == self)
+            .expect("every variant has a row: a test holds the table to it")
     }
 }
 

@@ -69,9 +69,13 @@ impl Window {
             let inside = self.anchor_x..(width + self.anchor_x + 1).saturating_sub(self.cols);
             let (left, right) = match self.leaves_rows(y, height) || inside.is_empty() {
                 true => (columns.end, columns.end),
-                false => (inside.start.clamp(columns.start, columns.end), inside.end.clamp(columns.start, columns.end)),
+                false => (
+                    inside.start.clamp(columns.start, columns.end),
+                    inside.end.clamp(columns.start, columns.end),
+                ),
             };
-            let (left, right) = ((left - columns.start) * channels, (right - columns.start) * channels);
+            let (left, right) =
+                ((left - columns.start) * channels, (right - columns.start) * channels);
             copy(&mut part[..left], &row[..left]);
             copy(&mut part[right..], &row[right..]);
         }

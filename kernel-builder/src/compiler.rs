@@ -37,7 +37,9 @@ impl Compiler {
     /// `rustc`, if it can compile kernels; if not, why not.
     fn check(rustc: &Path) -> Result<Self, String> {
         let ask = |arguments: &[&str]| match Command::new(rustc).args(arguments).output() {
-            Ok(result) if result.status.success() => Ok(String::from_utf8_lossy(&result.stdout).into_owned()),
+            Ok(result) if result.status.success() => {
+                Ok(String::from_utf8_lossy(&result.stdout).into_owned())
+            }
             Ok(result) => Err(format!("{}: {}", rustc.display(), first_line(&result.stderr))),
             Err(error) => Err(format!("{}: {error}", rustc.display())),
         };
@@ -54,18 +56,29 @@ impl Compiler {
 
         if parse_version(&version).is_none_or(|found| found < minimum()) {
             let (major, minor) = minimum();
-            return Err(format!("{} is {version}, at least {major}.{minor} is needed", rustc.display()));
+            return Err(format!(
+                "{} is {version}, at least {major}.{minor} is needed",
+                rustc.display()
+            ));
         }
         let source = sysroot.join("lib/rustlib/src/rust");
         let core = source.join("library/core/src/lib.rs");
         if !core.is_file() {
-            return Err(format!("{} {version} has no library source in {}", rustc.display(), source.display()));
+            return Err(format!(
+                "{} {version} has no library source in {}",
+                rustc.display(),
+                source.display()
+            ));
         }
         // Debian's source is a package that may have been upgraded alone; it says its version.
         if let Ok(found) = std::fs::read_to_string(source.join("src/version"))
             && found.trim() != version
         {
-            return Err(format!("{} is {version} but its library source is {}", rustc.display(), found.trim()));
+            return Err(format!(
+                "{} is {version} but its library source is {}",
+                rustc.display(),
+                found.trim()
+            ));
         }
         Ok(Self { rustc, version: format!("rustc {version}"), identity, core })
     }
@@ -90,7 +103,9 @@ impl Compiler {
 /// [`Error::NoCompiler`] with the reason why each cannot be used.
 pub fn find() -> Result<Compiler> {
     let mut tried = Vec::new();
-    for (name, rustc) in [("the active toolchain", active()), ("Debian's rustc-web", DEBIAN_RUSTC.into())] {
+    for (name, rustc) in
+        [("the active toolchain", active()), ("Debian's rustc-web", DEBIAN_RUSTC.into())]
+    {
         match Compiler::check(&rustc) {
             Ok(compiler) => return Ok(compiler),
             Err(reason) => tried.push(format!("{name}: {reason}")),
@@ -149,12 +164,18 @@ fn install_packages() -> Result<(), String> {
     }
     let apt = || {
         let mut apt = Command::new("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y", "-o", "DPkg::Lock::Timeout=300"]);
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args([
+            "-q",
+            "-y",
+            "-o",
+            "DPkg::Lock::Timeout=300",
+        ]);
         apt
     };
     // Lists that cannot all be refreshed may still name the packages.
     let refreshed = step("apt-get update", apt().arg("update"));
-    let installed = step(&step_name, apt().args(["install", "--no-install-recommends"]).args(DEBIAN_PACKAGES));
+    let installed =
+        step(&step_name, apt().args(["install", "--no-install-recommends"]).args(DEBIAN_PACKAGES));
     installed.map_err(|reason| match refreshed {
         Ok(()) => reason,
         Err(before) => format!("{before}; {reason}"),

@@ -43,7 +43,10 @@ impl Tier {
 
     /// The compute capabilities that its entries were assembled for, as 10 * major + minor.
     pub fn machines(&self) -> impl Iterator<Item = u32> {
-        self.groups.iter().take(1).flat_map(|group| group.machine_code.iter().map(|&(machine, _)| machine))
+        self.groups
+            .iter()
+            .take(1)
+            .flat_map(|group| group.machine_code.iter().map(|&(machine, _)| machine))
     }
 }
 
@@ -67,7 +70,8 @@ impl Kernel {
     /// As [`Packed::unpack`], and if it is not text: the table was not written by [`embed`] then.
     pub fn ptx(&self) -> Result<String, String> {
         let ptx = self.unpack(&self.group.ptx)?;
-        String::from_utf8(ptx).map_err(|error| format!("{}: its PTX is not text: {error}", self.name))
+        String::from_utf8(ptx)
+            .map_err(|error| format!("{}: its PTX is not text: {error}", self.name))
     }
 
     /// Machine code for a device of compute capability `arch`, unpacked anew: that for its own or an older one with the
@@ -111,7 +115,10 @@ impl Packed {
     /// # Errors
     /// If there are not as many bytes as [`Packed::lengths`] says: the table was not written by [`embed`] then.
     pub fn unpack(&self, index: usize) -> Result<Vec<u8>, String> {
-        let length = *self.lengths.get(index).ok_or_else(|| format!("is not one of {}", self.lengths.len()))?;
+        let length = *self
+            .lengths
+            .get(index)
+            .ok_or_else(|| format!("is not one of {}", self.lengths.len()))?;
         let before: usize = self.lengths[..index].iter().sum();
         let read = || {
             let mut reader = LzmaReader::new_mem_limit(self.compressed, u32::MAX, None)?;
@@ -154,7 +161,9 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     // Machine code comes and goes with ptxas. PATH is not watched: editors and shells differ in it, and would build the kernels by turns.
     match ptxas::find() {
         Some(program) => println!("cargo:rerun-if-changed={}", program.display()),
-        None => ptxas::VARIABLES.iter().for_each(|variable| println!("cargo:rerun-if-env-changed={variable}")),
+        None => ptxas::VARIABLES
+            .iter()
+            .for_each(|variable| println!("cargo:rerun-if-env-changed={variable}")),
     }
     Ok(())
 }
@@ -217,11 +226,15 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
     // A new folder: entries that are no more must not stay.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(at(&folder))?;
-    let unusable = |reason: &str| Error::Ptx { arch: report.arch.clone(), reason: reason.to_owned() };
-    let modules = report.entries.iter().map(|entry| fs::read_to_string(&entry.path).map_err(at(&entry.path)));
+    let unusable =
+        |reason: &str| Error::Ptx { arch: report.arch.clone(), reason: reason.to_owned() };
+    let modules =
+        report.entries.iter().map(|entry| fs::read_to_string(&entry.path).map_err(at(&entry.path)));
     let modules = modules.collect::<Result<Vec<_>>>()?;
-    let version =
-        modules.first().and_then(|ptx| module::version(ptx)).ok_or_else(|| unusable("it names no .version"))?;
+    let version = modules
+        .first()
+        .and_then(|ptx| module::version(ptx))
+        .ok_or_else(|| unusable("it names no .version"))?;
 
     let name = format!("SM_{arch}");
     let (mut entries, mut groups) = (String::new(), String::new());
@@ -231,7 +244,8 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
         for (index, (entry, ptx)) in report.entries[place.clone()].iter().zip(texts).enumerate() {
             let entry = &entry.name;
             let parameters = module::parameters(ptx);
-            let parameters = parameters.ok_or_else(|| unusable(&format!("{entry}: its parameters are not plain")))?;
+            let parameters = parameters
+                .ok_or_else(|| unusable(&format!("{entry}: its parameters are not plain")))?;
             let _ = writeln!(
                 entries,
                 "            ::kernel_builder::Kernel {{ name: {entry:?}, parameters: &{parameters:?}, \
@@ -248,9 +262,15 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
             let packed = store(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
             let _ = write!(machine_code, "({}, {packed}), ", machine.trim_start_matches("sm_"));
         }
-        let _ = writeln!(groups, "        ::kernel_builder::Group {{ ptx: {ptx}, machine_code: &[{machine_code}] }},");
+        let _ = writeln!(
+            groups,
+            "        ::kernel_builder::Group {{ ptx: {ptx}, machine_code: &[{machine_code}] }},"
+        );
     }
-    let groups = format!("    static {name}: [::kernel_builder::Group; {}] = [\n{groups}    ];\n", places.len());
+    let groups = format!(
+        "    static {name}: [::kernel_builder::Group; {}] = [\n{groups}    ];\n",
+        places.len()
+    );
     let row = format!(
         "        ::kernel_builder::Tier {{
             arch: {arch},
@@ -346,22 +366,38 @@ mod tests {
     #[test]
     fn other_bytes_are_an_error() {
         let whole = packed(&[b".version 9.0 .target sm_90"], TEXT).compressed;
-        for (length, compressed) in [(26, &whole[..20]), (26, &[]), (26, b"no such stream"), (27, whole)] {
+        for (length, compressed) in
+            [(26, &whole[..20]), (26, &[]), (26, b"no such stream"), (27, whole)]
+        {
             let packed = Packed { lengths: vec![length].leak(), compressed };
             assert!(packed.unpack(0).is_err(), "{length} {compressed:?}");
         }
         let group = Group { ptx: packed(&[&[0xff; 4]], TEXT), machine_code: &[] };
-        let kernel = Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
+        let kernel =
+            Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
         assert!(kernel.ptx().unwrap_err().contains("first"));
     }
 
     #[test]
     fn machine_code_runs_on_its_own_and_on_later_minor_numbers() {
-        let code = [(80, packed(&[b"80"], CODE)), (86, packed(&[b"86"], CODE)), (90, packed(&[b"90"], CODE))];
+        let code = [
+            (80, packed(&[b"80"], CODE)),
+            (86, packed(&[b"86"], CODE)),
+            (90, packed(&[b"90"], CODE)),
+        ];
         let group = Group { ptx: packed(&[b""], TEXT), machine_code: Box::leak(Box::new(code)) };
-        let kernel = Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
-        let found = |arch| kernel.machine_code(arch).unwrap().map(|code| String::from_utf8(code).unwrap());
-        let cases = [(75, None), (80, Some("80")), (86, Some("86")), (89, Some("86")), (90, Some("90")), (100, None)];
+        let kernel =
+            Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
+        let found =
+            |arch| kernel.machine_code(arch).unwrap().map(|code| String::from_utf8(code).unwrap());
+        let cases = [
+            (75, None),
+            (80, Some("80")),
+            (86, Some("86")),
+            (89, Some("86")),
+            (90, Some("90")),
+            (100, None),
+        ];
         for (arch, code) in cases {
             assert_eq!(found(arch).as_deref(), code, "{arch}");
         }

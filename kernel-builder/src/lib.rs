@@ -123,9 +123,10 @@ fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 
 /// Starts a program and waits for its output.
 fn output(command: &mut Command) -> Result<std::process::Output> {
-    command
-        .output()
-        .map_err(|source| Error::Start { program: command.get_program().to_string_lossy().into_owned(), source })
+    command.output().map_err(|source| Error::Start {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })
 }
 
 /// Flags of every compilation.
@@ -139,8 +140,13 @@ const FLAGS: &[&str] = &[
 ];
 
 /// Flags for `core`: only its bitcode is needed, and its warnings are not ours.
-const CORE_FLAGS: &[&str] =
-    &["--crate-type=rlib", "--emit=link", "-Copt-level=3", "-Clinker-plugin-lto", "--cap-lints=allow"];
+const CORE_FLAGS: &[&str] = &[
+    "--crate-type=rlib",
+    "--emit=link",
+    "-Copt-level=3",
+    "-Clinker-plugin-lto",
+    "--cap-lints=allow",
+];
 
 /// Flags for the kernels.
 ///
@@ -154,7 +160,8 @@ const RELEASE_FLAGS: &[&str] = &["-Copt-level=3"];
 const DEBUG_FLAGS: &[&str] = &["-Copt-level=1", "-Cdebug-assertions=yes", "-Coverflow-checks=yes"];
 
 /// rustc links `compiler_builtins` to everything. On this target the backend expands those operations itself.
-const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
+const COMPILER_BUILTINS: &str =
+    "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
 
 /// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device runs what was compiled
 /// for the highest at or under its own.
@@ -270,7 +277,8 @@ impl KernelBuilder {
     /// If there is no compiler, if the kernels do not compile, or if a file cannot be written.
     pub fn build(&self) -> Result<Report> {
         let krate = self.krate.canonicalize().map_err(at(&self.krate))?;
-        let root = self.target_dir.clone().or_else(target_dir).ok_or(Error::NoTargetDir)?.join("kernels");
+        let root =
+            self.target_dir.clone().or_else(target_dir).ok_or(Error::NoTargetDir)?.join("kernels");
         fs::create_dir_all(&root).map_err(at(&root))?;
         let root = root.canonicalize().map_err(at(&root))?;
 
@@ -339,13 +347,27 @@ impl KernelBuilder {
     }
 
     /// Compiles into `folder`, which appears only when complete.
-    fn compile(&self, krate: &Path, compiler: &Compiler, core: &Path, root: &Path, folder: &Path) -> Result<()> {
+    fn compile(
+        &self,
+        krate: &Path,
+        compiler: &Compiler,
+        core: &Path,
+        root: &Path,
+        folder: &Path,
+    ) -> Result<()> {
         let unfinished = fresh_folder(&root.join(format!("{}.unfinished", self.name())))?;
         let module = unfinished.join(MODULE);
-        let name = krate.file_name().map(|name| name.to_string_lossy().replace('-', "_")).unwrap_or_default();
+        let name = krate
+            .file_name()
+            .map(|name| name.to_string_lossy().replace('-', "_"))
+            .unwrap_or_default();
 
         let mut rustc = compiler.command(&unfinished);
-        rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release { RELEASE_FLAGS } else { DEBUG_FLAGS });
+        rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release {
+            RELEASE_FLAGS
+        } else {
+            DEBUG_FLAGS
+        });
         rustc.arg(format!("-Ctarget-cpu={}", self.arch));
         if let Some(version) = self.ptx_isa {
             rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
@@ -360,14 +382,21 @@ impl KernelBuilder {
         // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.
         rustc.arg("--out-dir").arg(&unfinished);
         // Only a compilation that would be linked takes in what it needs of `core`.
-        rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
-        let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
+        rustc
+            .arg(joined("--emit=link=", &unfinished.join("unused")))
+            .arg(joined("--emit=asm=", &module));
+        let warnings =
+            run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
         // Kernels may pack bytes by one instruction, which is in the language from 6.5 on (CUDA 10.2). For sm_75 the compiler says
         // 6.3 unless an unstable flag is given, which it warns of.
-        let text = fs::read_to_string(&module).map_err(at(&module))?.replacen(".version 6.3\n", ".version 6.5\n", 1);
-        let ptx =
-            Module::of(&compiler.version, &text).map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
+        let text = fs::read_to_string(&module).map_err(at(&module))?.replacen(
+            ".version 6.3\n",
+            ".version 6.5\n",
+            1,
+        );
+        let ptx = Module::of(&compiler.version, &text)
+            .map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
         fs::write(&module, &ptx.text).map_err(at(&module))?;
         let entries = fresh_folder(&unfinished.join(ENTRIES))?;
         for (name, text) in ptx.entries {
@@ -428,7 +457,8 @@ pub struct Entry {
 /// Assembles each entry into a file of `folder`, unless the file exists already; `None` without a ptxas that can.
 fn assemble(entries: &[Entry], machine: &str, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     fs::create_dir_all(folder).map_err(at(folder))?;
-    let files: Vec<_> = entries.iter().map(|entry| folder.join(format!("{}.cubin", entry.name))).collect();
+    let files: Vec<_> =
+        entries.iter().map(|entry| folder.join(format!("{}.cubin", entry.name))).collect();
     let missing: Vec<_> = entries.iter().zip(&files).filter(|(_, file)| !file.is_file()).collect();
     if missing.is_empty() {
         return Ok(Some(files));
@@ -466,7 +496,8 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
 
 /// The target folder that a build script's output, or else this program, lies in.
 pub fn target_dir() -> Option<PathBuf> {
-    let inside = std::env::var_os("OUT_DIR").map(PathBuf::from).or_else(|| std::env::current_exe().ok())?;
+    let inside =
+        std::env::var_os("OUT_DIR").map(PathBuf::from).or_else(|| std::env::current_exe().ok())?;
     inside.ancestors().find(|folder| is_target_dir(folder)).map(Path::to_owned)
 }
 

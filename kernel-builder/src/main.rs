@@ -32,7 +32,9 @@ fn main() -> ExitCode {
 fn create(name: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(letters) {
-        return Err(format!("{name:?} is no name of a package: a letter, then letters, digits, - and _"));
+        return Err(format!(
+            "{name:?} is no name of a package: a letter, then letters, digits, - and _"
+        ));
     }
     let folder = Path::new(name);
     if folder.exists() {
@@ -42,7 +44,8 @@ fn create(name: &str) -> Result<(), String> {
     for (file, text) in FILES {
         let path = folder.join(file);
         let text = text.replace("NAME", name).replace("VERSION", &format!("{major}.{minor}"));
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        let written =
+            path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
     }
     println!("{name}: cargo run --manifest-path {name}/Cargo.toml");

@@ -6,8 +6,10 @@ use std::process::Command;
 use crate::{Error, Result, output};
 
 /// Ways to get ptxas; each one is enough.
-pub const REMEDIES: [&str; 2] =
-    ["pip install nvidia-cuda-nvcc (only ptxas, no toolkit)", "install the CUDA toolkit, or point CUDA_HOME at it"];
+pub const REMEDIES: [&str; 2] = [
+    "pip install nvidia-cuda-nvcc (only ptxas, no toolkit)",
+    "install the CUDA toolkit, or point CUDA_HOME at it",
+];
 
 /// The resources that one entry needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,8 @@ pub(crate) const VARIABLES: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "PYTHONPATH"]
 /// Where ptxas is: on the path, in the CUDA toolkit, or in the PyPI package `nvidia-cuda-nvcc`.
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let toolkits =
+        ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let fixed = std::env::split_paths(&path)
         .chain(toolkits.map(|toolkit| toolkit.join("bin")))
         .chain([PathBuf::from("/usr/local/cuda/bin")])
@@ -43,13 +46,17 @@ pub fn find() -> Option<PathBuf> {
 
 /// The places where the PyPI packages put it, newest CUDA first. Empty without Python, or without a package.
 fn packaged() -> Vec<PathBuf> {
-    let roots = Command::new("python3").args(["-c", "import nvidia; print(*nvidia.__path__, sep='\\n')"]).output();
+    let roots = Command::new("python3")
+        .args(["-c", "import nvidia; print(*nvidia.__path__, sep='\\n')"])
+        .output();
     let Ok(roots) = roots else { return Vec::new() };
     let roots = String::from_utf8_lossy(&roots.stdout).into_owned();
     let folders = ["cu13", "cuda_nvcc"];
     folders
         .iter()
-        .flat_map(|folder| roots.lines().map(move |root| Path::new(root).join(folder).join("bin/ptxas")))
+        .flat_map(|folder| {
+            roots.lines().map(move |root| Path::new(root).join(folder).join("bin/ptxas"))
+        })
         .collect()
 }
 
@@ -59,8 +66,13 @@ fn packaged() -> Vec<PathBuf> {
 /// [`Error::Ptxas`] if ptxas rejects the module.
 pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
     let Some(program) = find() else { return Ok(None) };
-    let result =
-        output(Command::new(program).arg("-v").arg(format!("-arch={arch}")).args(["-o", "/dev/null"]).arg(module))?;
+    let result = output(
+        Command::new(program)
+            .arg("-v")
+            .arg(format!("-arch={arch}"))
+            .args(["-o", "/dev/null"])
+            .arg(module),
+    )?;
     let log = String::from_utf8_lossy(&[result.stdout, result.stderr].concat()).into_owned();
     if !result.status.success() {
         return Err(Error::Ptxas { path: module.to_owned(), log });
@@ -74,7 +86,9 @@ pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
 /// If ptxas cannot be started, or the file cannot be written.
 pub fn assemble(program: &Path, module: &Path, arch: &str, to: &Path) -> Result<bool> {
     let unfinished = to.with_extension("unfinished");
-    let result = output(Command::new(program).arg(format!("-arch={arch}")).arg("-o").arg(&unfinished).arg(module))?;
+    let result = output(
+        Command::new(program).arg(format!("-arch={arch}")).arg("-o").arg(&unfinished).arg(module),
+    )?;
     if !result.status.success() {
         return Ok(false);
     }
@@ -132,8 +146,14 @@ ptxas info    : Function properties for second
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 8 registers, 448 bytes cmem[0]
 ";
-        let first =
-            Usage { entry: "first".into(), registers: 40, stack: 16, spill_stores: 8, spill_loads: 12, shared: 256 };
+        let first = Usage {
+            entry: "first".into(),
+            registers: 40,
+            stack: 16,
+            spill_stores: 8,
+            spill_loads: 12,
+            shared: 256,
+        };
         let second = Usage { entry: "second".into(), registers: 8, ..Usage::default() };
         assert_eq!(parse(log), [first, second]);
     }

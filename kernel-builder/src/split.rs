@@ -19,7 +19,9 @@ pub(crate) fn split(ptx: &str) -> Result<Vec<(String, String)>, String> {
         entries.push((name, text));
     }
     if entries.is_empty() {
-        return Err("it has no entry; a kernel is `pub unsafe extern \"ptx-kernel\" fn`, unmangled".into());
+        return Err(
+            "it has no entry; a kernel is `pub unsafe extern \"ptx-kernel\" fn`, unmangled".into(),
+        );
     }
     Ok(entries)
 }
@@ -101,12 +103,15 @@ fn items(ptx: &str) -> Result<Vec<String>, String> {
 
 fn is_function(item: &str) -> bool {
     let head = item.split('{').next().unwrap_or_default();
-    head.split(|c: char| c.is_whitespace() || c == '(').any(|word| word == ".entry" || word == ".func")
+    head.split(|c: char| c.is_whitespace() || c == '(')
+        .any(|word| word == ".entry" || word == ".func")
 }
 
 /// Whether the statement is of the kind that ends with its line.
 fn is_line(item: &str) -> bool {
-    [".version", ".target", ".address_size", ".file"].iter().any(|word| item.trim_start().starts_with(word))
+    [".version", ".target", ".address_size", ".file"]
+        .iter()
+        .any(|word| item.trim_start().starts_with(word))
 }
 
 #[cfg(test)]
@@ -156,7 +161,14 @@ mod tests {
         let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["first", "second"]);
         for (name, text) in &parts {
-            for kept in [".version 7.8\n", ".target sm_90\n", ".address_size 64\n", "tile[];", "3, 4};", ".noreturn"] {
+            for kept in [
+                ".version 7.8\n",
+                ".target sm_90\n",
+                ".address_size 64\n",
+                "tile[];",
+                "3, 4};",
+                ".noreturn",
+            ] {
                 assert!(text.contains(kept), "{name} lacks {kept}");
             }
             assert!(text.contains("other(.param .b32 other_param_0);"));

@@ -38,7 +38,8 @@ fn krate(folder: &Path, source: &str) -> KernelBuilder {
 }
 
 fn read(report: &Report, entry: &str) -> String {
-    let entry = report.entries.iter().find(|found| found.name == entry).expect("the entry is there");
+    let entry =
+        report.entries.iter().find(|found| found.name == entry).expect("the entry is there");
     fs::read_to_string(&entry.path).unwrap()
 }
 
@@ -48,7 +49,9 @@ fn tiers_are_built_side_by_side_and_once() {
     let builder = krate(&folder.path().join("tiers"), KERNELS);
     let build = |arch: &str| builder.clone().arch(arch).build().unwrap();
     let reports = thread::scope(|scope| {
-        ["sm_75", "sm_90", "sm_90"].map(|arch| scope.spawn(move || build(arch))).map(|thread| thread.join().unwrap())
+        ["sm_75", "sm_90", "sm_90"]
+            .map(|arch| scope.spawn(move || build(arch)))
+            .map(|thread| thread.join().unwrap())
     });
     for (report, arch) in reports.iter().zip(["sm_75", "sm_90", "sm_90"]) {
         let names: Vec<_> = report.entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -56,7 +59,10 @@ fn tiers_are_built_side_by_side_and_once() {
         assert!(report.compiler.starts_with("rustc 1."));
         let double = read(report, "double");
         assert!(double.contains(&format!(".target {arch}\n")), "{double}");
-        assert!(double.contains(".entry double(") && !double.contains(".entry checked("), "{double}");
+        assert!(
+            double.contains(".entry double(") && !double.contains(".entry checked("),
+            "{double}"
+        );
     }
     let written = |report: &Report| fs::metadata(&report.module).unwrap().modified().unwrap();
     let before = written(&reports[1]);
@@ -103,15 +109,20 @@ fn a_further_folder_is_a_part_of_the_crate() {
     let folder = tempfile::tempdir().unwrap();
     let shared = folder.path().join("shared");
     fs::create_dir_all(&shared).unwrap();
-    let write =
-        |factor: i32| fs::write(shared.join("factor.rs"), format!("pub const FACTOR: i32 = {factor};")).unwrap();
+    let write = |factor: i32| {
+        fs::write(shared.join("factor.rs"), format!("pub const FACTOR: i32 = {factor};")).unwrap()
+    };
     write(3);
     let source = KERNELS.replace("*cell * 2", "*cell * factor::FACTOR");
     let source = format!("#[path = \"../../shared/factor.rs\"] mod factor; {source}");
     let builder = krate(&folder.path().join("with"), &source).with(&shared);
     let build = || {
         let report = builder.build().unwrap();
-        assert!(report.inputs.iter().any(|input| input.ends_with("factor.rs")), "{:?}", report.inputs);
+        assert!(
+            report.inputs.iter().any(|input| input.ends_with("factor.rs")),
+            "{:?}",
+            report.inputs
+        );
         (fs::metadata(&report.module).unwrap().modified().unwrap(), report.module)
     };
     let first = build();
@@ -133,7 +144,13 @@ fn a_change_is_compiled_and_a_fault_reported() {
     assert!(log.contains("mismatched types"), "{log}");
     let after = krate(&place, &KERNELS.replace("double", "renamed")).build().unwrap();
     assert_eq!(after.entries[1].name, "renamed");
-    assert!(krate(&place, &format!("{KERNELS} fn unused() {{}}")).build().unwrap().warnings.contains("unused"));
+    assert!(
+        krate(&place, &format!("{KERNELS} fn unused() {{}}"))
+            .build()
+            .unwrap()
+            .warnings
+            .contains("unused")
+    );
     assert!(matches!(KernelBuilder::new(place.join("missing")).build(), Err(Error::Io { .. })));
 }
 
@@ -170,9 +187,17 @@ fn kernels_may_ask_for_device_functions() {
     fs::write(krate.join("src/lib.rs"), source).unwrap();
     let report = KernelBuilder::new(&krate).device().arch("sm_90").build().unwrap();
     let swap = read(&report, "swap");
-    let expected =
-        ["ld.global.nc.v2.b32", "ld.global.b32", "st.shared.b32", "bar.sync", "ld.shared.v4.b32", "st.global.b32"];
-    for part in expected.iter().chain(&[".extern .shared .align 16 .b8 dynamic_shared[]", "%ctaid.x"]) {
+    let expected = [
+        "ld.global.nc.v2.b32",
+        "ld.global.b32",
+        "st.shared.b32",
+        "bar.sync",
+        "ld.shared.v4.b32",
+        "st.global.b32",
+    ];
+    for part in
+        expected.iter().chain(&[".extern .shared .align 16 .b8 dynamic_shared[]", "%ctaid.x"])
+    {
         assert!(swap.contains(part), "no {part} in\n{swap}");
     }
     assert!(!swap.contains("call") && report.warnings.is_empty(), "{}\n{swap}", report.warnings);

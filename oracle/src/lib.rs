@@ -19,7 +19,8 @@ use apron::{Border, Family, Filter, RowAndColumn, Shape};
 
 pub use crate::spot::{Layout, Wrong, byte_spots, spots};
 pub use crate::whole::{
-    Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, bytes_weighted_by_alpha, takes_bytes,
+    Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, bytes_weighted_by_alpha,
+    takes_bytes,
 };
 
 /// A filter as numbers.
@@ -74,7 +75,11 @@ impl<'a> Products<'a> {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         let sums = || self.terms.iter().map(|(row, column)| (sum(row), sum(column)));
         let all = self.centre.abs() + sums().map(|(row, column)| row * column).sum::<f64>();
-        (all, sums().map(|(row, _)| row).fold(0.0, f64::max), sums().map(|(_, column)| column).fold(0.0, f64::max))
+        (
+            all,
+            sums().map(|(row, _)| row).fold(0.0, f64::max),
+            sums().map(|(_, column)| column).fold(0.0, f64::max),
+        )
     }
 }
 
@@ -136,7 +141,13 @@ impl Order {
     ///
     /// # Panics
     /// If the order needs a filter that separates, and it does not.
-    pub fn filter_image(self, src: &[f32], shape: Shape, filter: &Filter, border: Border) -> Vec<f32> {
+    pub fn filter_image(
+        self,
+        src: &[f32],
+        shape: Shape,
+        filter: &Filter,
+        border: Border,
+    ) -> Vec<f32> {
         let Shape { width, height, channels } = shape;
         let mut dst = vec![0.0; src.len()];
         for channel in 0..channels {
@@ -144,7 +155,11 @@ impl Order {
             let found = with_taps(filter, |taps| {
                 self.filter(&plane, (width, height), taps, Products::of(filter).as_ref(), border)
             });
-            dst.iter_mut().skip(channel).step_by(channels).zip(found).for_each(|(to, from)| *to = from);
+            dst.iter_mut()
+                .skip(channel)
+                .step_by(channels)
+                .zip(found)
+                .for_each(|(to, from)| *to = from);
         }
         dst
     }
@@ -196,7 +211,13 @@ pub struct Padded<T> {
 
 impl<T: Copy> Padded<T> {
     /// Pads a plane of `width` by `height` values; `constant` is what [`Border::Constant`] puts outside.
-    pub fn new(plane: &[T], (width, height): (usize, usize), taps: Taps, border: Border, constant: T) -> Self {
+    pub fn new(
+        plane: &[T],
+        (width, height): (usize, usize),
+        taps: Taps,
+        border: Border,
+        constant: T,
+    ) -> Self {
         let axis = |anchor: usize, len: usize, extent: usize| -> Vec<Option<usize>> {
             (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()
         };
@@ -215,7 +236,12 @@ impl<T: Copy> Padded<T> {
 
 /// The correlation of a plane with taps in f64: each product and each sum is rounded, as in SciPy's
 /// `ndimage.correlate`.
-pub fn correlate(plane: &[f64], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f64> {
+pub fn correlate(
+    plane: &[f64],
+    (width, height): (usize, usize),
+    taps: Taps,
+    border: Border,
+) -> Vec<f64> {
     let constant = f64::from(constant(border));
     let padded = Padded::new(plane, (width, height), taps, border, constant);
     let mut result = vec![0.0; width * height];
@@ -236,7 +262,13 @@ pub fn correlate(plane: &[f64], (width, height): (usize, usize), taps: Taps, bor
 }
 
 /// Puts row `y`'s source values where [`Border::Keep`] wants them.
-pub(crate) fn keep<T: Copy>(taps: Taps, y: usize, (width, height): (usize, usize), row: &[T], sums: &mut [T]) {
+pub(crate) fn keep<T: Copy>(
+    taps: Taps,
+    y: usize,
+    (width, height): (usize, usize),
+    row: &[T],
+    sums: &mut [T],
+) {
     let all = kept(y, taps.anchor.1, taps.rows, height);
     for x in 0..width {
         if all || kept(x, taps.anchor.0, taps.cols, width) {

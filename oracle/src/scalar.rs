@@ -8,7 +8,12 @@ use multiversion::multiversion;
 use crate::{Padded, Products, Taps, constant, keep};
 
 /// The direct family: one sum a pixel, taps row by row, left to right, fused multiply-add.
-pub fn direct(plane: &[f32], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f32> {
+pub fn direct(
+    plane: &[f32],
+    (width, height): (usize, usize),
+    taps: Taps,
+    border: Border,
+) -> Vec<f32> {
     let padded = Padded::new(plane, (width, height), taps, border, constant(border));
     let narrow: Vec<f32> = taps.values.iter().map(|&tap| tap as f32).collect();
     rows(plane, (width, height), taps, border, |y, sums| {
@@ -21,7 +26,13 @@ pub fn direct(plane: &[f32], (width, height): (usize, usize), taps: Taps, border
 }
 
 /// The separable family, for a filter that is one product: see [`summed`].
-pub fn separable(plane: &[f32], size: (usize, usize), taps: Taps, pair: (&[f64], &[f64]), border: Border) -> Vec<f32> {
+pub fn separable(
+    plane: &[f32],
+    size: (usize, usize),
+    taps: Taps,
+    pair: (&[f64], &[f64]),
+    border: Border,
+) -> Vec<f32> {
     summed(plane, size, taps, &Products { centre: 0.0, terms: vec![pair] }, border)
 }
 

@@ -39,14 +39,16 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
     let Shape { width, height, channels } = shape;
     for (x, y, channel) in places(shape) {
         let index = |x: usize, y: usize| (y * width + x) * channels + channel;
-        let Sum { mut value, scale } = sum(taps, border, (width, height), (x, y), |x, y| src[index(x, y)].into());
+        let Sum { mut value, scale } =
+            sum(taps, border, (width, height), (x, y), |x, y| src[index(x, y)].into());
         // Each tap, product and sum in f32 is off by half a unit in the last place at most; an integer by a half more.
         let mut bound = (taps.values.len() + 2) as f64 * f64::from(f32::EPSILON) * scale + slack;
         if let Some(most) = most {
             value = value.clamp(0.0, most);
             bound += 0.5;
         }
-        let (across, down) = (kept(x, taps.anchor.0, taps.cols, width), kept(y, taps.anchor.1, taps.rows, height));
+        let (across, down) =
+            (kept(x, taps.anchor.0, taps.cols, width), kept(y, taps.anchor.1, taps.rows, height));
         if border == Border::Keep && (across || down) {
             (value, bound) = (src[index(x, y)].into(), 0.0);
         }
@@ -64,10 +66,16 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
 ///
 /// # Errors
 /// The first byte that is wrong.
-pub fn byte_spots(whole: &Whole, border: Border, shape: Shape, (src, dst): (&[u8], &[u8])) -> Result<(), Wrong> {
+pub fn byte_spots(
+    whole: &Whole,
+    border: Border,
+    shape: Shape,
+    (src, dst): (&[u8], &[u8]),
+) -> Result<(), Wrong> {
     for (x, y, channel) in places(shape) {
         let index = |x: usize, y: usize| (y * shape.width + x) * shape.channels + channel;
-        let right = byte_at((shape.width, shape.height), (x, y), whole, border, |x, y| src[index(x, y)]);
+        let right =
+            byte_at((shape.width, shape.height), (x, y), whole, border, |x, y| src[index(x, y)]);
         let found = dst[index(x, y)];
         if found != right {
             return Err(Wrong { at: (x, y), found: found.into(), expected: right.into() });
@@ -132,8 +140,14 @@ mod tests {
     use super::*;
     use crate::correlate;
 
-    const BORDERS: [Border; 6] =
-        [Border::Constant(0.5), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+    const BORDERS: [Border; 6] = [
+        Border::Constant(0.5),
+        Border::Replicate,
+        Border::Reflect,
+        Border::Reflect101,
+        Border::Wrap,
+        Border::Keep,
+    ];
 
     fn random(count: usize, seed: u64) -> Vec<f64> {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -143,8 +157,10 @@ mod tests {
     /// Three channels, each a plane's correlation.
     fn images(taps: Taps, border: Border, shape: Shape) -> (Vec<f64>, Vec<f64>) {
         let Shape { width, height, channels } = shape;
-        let planes: Vec<_> = (0..channels as u64).map(|seed| random(width * height, seed)).collect();
-        let results: Vec<_> = planes.iter().map(|plane| correlate(plane, (width, height), taps, border)).collect();
+        let planes: Vec<_> =
+            (0..channels as u64).map(|seed| random(width * height, seed)).collect();
+        let results: Vec<_> =
+            planes.iter().map(|plane| correlate(plane, (width, height), taps, border)).collect();
         let interleave = |planes: &[Vec<f64>]| -> Vec<f64> {
             (0..width * height).flat_map(|i| planes.iter().map(move |plane| plane[i])).collect()
         };
@@ -154,7 +170,9 @@ mod tests {
     #[test]
     fn single_pixels_are_those_of_the_whole_plane_under_every_border() {
         // The second window reaches around the image more than once.
-        for (cols, rows, anchor, (width, height)) in [(5, 4, (1, 3), (23, 17)), (11, 9, (10, 0), (4, 3))] {
+        for (cols, rows, anchor, (width, height)) in
+            [(5, 4, (1, 3), (23, 17)), (11, 9, (10, 0), (4, 3))]
+        {
             let values = random(cols * rows, 7);
             let taps = Taps { cols, rows, anchor, values: &values };
             let layout = Layout { shape: Shape { width, height, channels: 3 }, most: None };
@@ -162,7 +180,11 @@ mod tests {
                 let (src, dst) = images(taps, computed, layout.shape);
                 for checked in BORDERS {
                     let passes = spots(taps, checked, layout, (&src, &dst), 0.0).is_ok();
-                    assert_eq!(passes, checked == computed, "{cols}x{rows}: {computed} as {checked}");
+                    assert_eq!(
+                        passes,
+                        checked == computed,
+                        "{cols}x{rows}: {computed} as {checked}"
+                    );
                 }
             }
         }
@@ -195,15 +217,18 @@ mod tests {
         assert!(byte_spots(&whole, Border::Keep, shape, (&src, &right)).is_err());
         let mut wrong = right.clone();
         wrong[0] ^= 1;
-        let found = byte_spots(&whole, Border::Wrap, shape, (&src, &wrong)).expect_err("it is wrong");
+        let found =
+            byte_spots(&whole, Border::Wrap, shape, (&src, &wrong)).expect_err("it is wrong");
         assert_eq!((found.at, found.expected), ((0, 0), right[0].into()));
     }
 
     #[test]
     fn integers_are_saturated_and_may_be_rounded_either_way() {
-        let layout = Layout { shape: Shape { width: 4, height: 1, channels: 1 }, most: Some(255.0) };
+        let layout =
+            Layout { shape: Shape { width: 4, height: 1, channels: 1 }, most: Some(255.0) };
         let taps = Taps { cols: 1, rows: 1, anchor: (0, 0), values: &[1.5] };
-        let check = |dst: [u8; 4]| spots(taps, Border::Wrap, layout, (&[1, 2, 200, 0], &dst), 0.0).is_ok();
+        let check =
+            |dst: [u8; 4]| spots(taps, Border::Wrap, layout, (&[1, 2, 200, 0], &dst), 0.0).is_ok();
         assert!(check([2, 3, 255, 0]) && check([1, 3, 255, 0]));
         assert!(!check([2, 3, 44, 0]) && !check([2, 2, 255, 0]));
     }

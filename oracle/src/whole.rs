@@ -83,9 +83,8 @@ impl Whole {
     pub fn new((cols, rows): (usize, usize), anchor: (usize, usize), made: &Made) -> Self {
         let (taps, denominator) = match made {
             Made::Table(taps) => table(taps),
-            Made::Product(row, column) => {
-                means(row, column).unwrap_or_else(|| products(0.0, &[(row.clone(), column.clone())]))
-            }
+            Made::Product(row, column) => means(row, column)
+                .unwrap_or_else(|| products(0.0, &[(row.clone(), column.clone())])),
             Made::Sum { point, terms } => products(*point, terms),
         };
         Self { cols, rows, anchor, taps, denominator }
@@ -98,7 +97,8 @@ impl Whole {
 
     /// Whether [`Border::Keep`] copies pixel number `i` of an image.
     fn is_kept(&self, i: usize, (width, height): (usize, usize)) -> bool {
-        kept(i % width, self.anchor.0, self.cols, width) || kept(i / width, self.anchor.1, self.rows, height)
+        kept(i % width, self.anchor.0, self.cols, width)
+            || kept(i / width, self.anchor.1, self.rows, height)
     }
 }
 
@@ -121,16 +121,20 @@ fn means(row: &[f64], column: &[f64]) -> Option<(WholeTaps, Denominator)> {
     let is_small = denominator <= limit
         && [&across, &down].into_iter().all(|counts| size(counts) <= FACTOR.into())
         && 255 * size(&across) * size(&down) <= limit;
-    is_small.then(|| (WholeTaps::Products(vec![(across, down)], 0), Denominator::Count(denominator as u64)))
+    is_small.then(|| {
+        (WholeTaps::Products(vec![(across, down)], 0), Denominator::Count(denominator as u64))
+    })
 }
 
 fn products(point: f64, terms: &[(Vec<f64>, Vec<f64>)]) -> (WholeTaps, Denominator) {
     let across = terms.iter().filter_map(|(row, _)| greatest_power(row, FACTOR)).min().unwrap_or(0);
-    let mut down = terms.iter().filter_map(|(_, column)| greatest_power(column, FACTOR)).min().unwrap_or(0);
+    let mut down =
+        terms.iter().filter_map(|(_, column)| greatest_power(column, FACTOR)).min().unwrap_or(0);
     while point != 0.0 && point.abs() >= two_to(74 - across - down) {
         down -= 1;
     }
-    let whole = terms.iter().map(|(row, column)| (scaled(row, across), scaled(column, down))).collect();
+    let whole =
+        terms.iter().map(|(row, column)| (scaled(row, across), scaled(column, down))).collect();
     let point = nearest(point, across + down).expect("it is below 2^74");
     (WholeTaps::Products(whole, point), Denominator::Power(across + down))
 }
@@ -149,10 +153,13 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let is_one = taps.iter().all(|tap| *tap == taps[0]);
     let fraction = |tap: f64, denominator: u64| {
         let count = (tap * denominator as f64).round();
-        let is_count = count.abs() <= GREATEST_NUMERATOR as f64 && count / denominator as f64 == tap;
+        let is_count =
+            count.abs() <= GREATEST_NUMERATOR as f64 && count / denominator as f64 == tap;
         is_count.then_some(count as i64)
     };
-    let fractions = |denominator: u64| taps.iter().map(|&tap| fraction(tap, denominator)).collect::<Option<Vec<i64>>>();
+    let fractions = |denominator: u64| {
+        taps.iter().map(|&tap| fraction(tap, denominator)).collect::<Option<Vec<i64>>>()
+    };
     // Where the first few are none, the rest need no look.
     let few = &taps[..taps.len().min(8)];
     for denominator in 1..=GREATEST_DENOMINATOR {
@@ -177,7 +184,8 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     }
     (1..=GREATEST_DENOMINATOR).find_map(|denominator| {
         let count = (taps[0] * denominator as f64).round();
-        let is_count = count.abs() <= f64::from(1 << 24) && (count / denominator as f64) as f32 == narrow;
+        let is_count =
+            count.abs() <= f64::from(1 << 24) && (count / denominator as f64) as f32 == narrow;
         is_count.then(|| (vec![count as i64; taps.len()], denominator))
     })
 }
@@ -205,7 +213,9 @@ fn greatest_power(taps: &[f64], limit: u64) -> Option<i32> {
 }
 
 fn scaled(taps: &[f64], power: i32) -> Vec<i64> {
-    let whole = |&tap: &f64| nearest(tap, power).and_then(|whole| i64::try_from(whole).ok()).expect("the sum fits");
+    let whole = |&tap: &f64| {
+        nearest(tap, power).and_then(|whole| i64::try_from(whole).ok()).expect("the sum fits")
+    };
     taps.iter().map(whole).collect()
 }
 
@@ -214,7 +224,8 @@ fn nearest(value: f64, power: i32) -> Option<i128> {
     // Sign, exponent, fraction.
     let bits = value.to_bits();
     let (exponent, fraction) = ((bits >> 52 & 2047) as i32, i128::from(bits & ((1 << 52) - 1)));
-    let (whole, unit) = if exponent == 0 { (fraction, -1074) } else { (fraction + (1 << 52), exponent - 1075) };
+    let (whole, unit) =
+        if exponent == 0 { (fraction, -1074) } else { (fraction + (1 << 52), exponent - 1075) };
     let steps = unit + power;
     let size = if whole == 0 || steps < -60 {
         0
@@ -273,7 +284,11 @@ pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) 
     let values: Vec<i64> = plane.iter().map(|&byte| byte.into()).collect();
     let sums = sums(&values, size, whole, border, constant_byte(border).into());
     let byte = |(i, sum): (usize, i128)| {
-        if border == Border::Keep && whole.is_kept(i, size) { plane[i] } else { whole.denominator.byte(sum) }
+        if border == Border::Keep && whole.is_kept(i, size) {
+            plane[i]
+        } else {
+            whole.denominator.byte(sum)
+        }
     };
     sums.into_iter().enumerate().map(byte).collect()
 }
@@ -287,7 +302,8 @@ pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) 
 pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: Border) -> Vec<u8> {
     let Shape { width, height, channels } = shape;
     let (size, constant) = ((width, height), i64::from(constant_byte(border)));
-    let plane = |channel: usize| src.iter().skip(channel).step_by(channels).map(|&byte| i64::from(byte));
+    let plane =
+        |channel: usize| src.iter().skip(channel).step_by(channels).map(|&byte| i64::from(byte));
     let alpha: Vec<i64> = plane(channels - 1).collect();
     let weights = sums(&alpha, size, whole, border, constant);
     let mut dst: Vec<u8> = vec![0; src.len()];
@@ -295,9 +311,12 @@ pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: 
         dst[(i + 1) * channels - 1] = whole.denominator.byte(weight);
     }
     for channel in 0..channels - 1 {
-        let colours: Vec<i64> = plane(channel).zip(&alpha).map(|(colour, alpha)| colour * alpha).collect();
+        let colours: Vec<i64> =
+            plane(channel).zip(&alpha).map(|(colour, alpha)| colour * alpha).collect();
         let sums = sums(&colours, size, whole, border, constant * constant);
-        for (i, (sum, &weight)) in sums.into_iter().zip(&weights).enumerate().filter(|(_, (_, weight))| **weight != 0) {
+        for (i, (sum, &weight)) in
+            sums.into_iter().zip(&weights).enumerate().filter(|(_, (_, weight))| **weight != 0)
+        {
             dst[i * channels + channel] = nearest_byte(sum * weight.signum(), weight.abs());
         }
     }
@@ -310,14 +329,22 @@ pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: 
 
 /// The sums of whole taps times the values of a plane, which are at most 2^16; `constant` is the
 /// border's.
-fn sums(plane: &[i64], (width, height): (usize, usize), whole: &Whole, border: Border, constant: i64) -> Vec<i128> {
+fn sums(
+    plane: &[i64],
+    (width, height): (usize, usize),
+    whole: &Whole,
+    border: Border,
+    constant: i64,
+) -> Vec<i128> {
     let places = |anchor: usize, len: usize, extent: usize| -> Vec<Place> {
         (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()
     };
     let columns = places(whole.anchor.0, whole.cols, width);
     let rows = places(whole.anchor.1, whole.rows, height);
-    let value = |row: Place, column: Place| row.zip(column).map_or(constant, |(y, x)| plane[y * width + x]);
-    let line = |row: Place| -> Vec<i64> { columns.iter().map(|&column| value(row, column)).collect() };
+    let value =
+        |row: Place, column: Place| row.zip(column).map_or(constant, |(y, x)| plane[y * width + x]);
+    let line =
+        |row: Place| -> Vec<i64> { columns.iter().map(|&column| value(row, column)).collect() };
     let mut sums = vec![0i128; width * height];
     match &whole.taps {
         WholeTaps::Table(taps) => {
@@ -344,7 +371,8 @@ fn sums(plane: &[i64], (width, height): (usize, usize), whole: &Whole, border: B
                     }
                     sums
                 };
-                let middle: Vec<Vec<i64>> = (0..height).map(Some).chain([None]).map(across).collect();
+                let middle: Vec<Vec<i64>> =
+                    (0..height).map(Some).chain([None]).map(across).collect();
                 for (y, sums) in sums.chunks_mut(width).enumerate() {
                     for (&tap, place) in column.iter().zip(&rows[y..]) {
                         let values = &middle[place.unwrap_or(height)];
@@ -355,7 +383,8 @@ fn sums(plane: &[i64], (width, height): (usize, usize), whole: &Whole, border: B
                 }
             }
             for (i, sum) in sums.iter_mut().enumerate() {
-                let (row, column) = (rows[i / width + whole.rows / 2], columns[i % width + whole.cols / 2]);
+                let (row, column) =
+                    (rows[i / width + whole.rows / 2], columns[i % width + whole.cols / 2]);
                 *sum += point * i128::from(value(row, column));
             }
         }
@@ -389,7 +418,8 @@ pub fn byte_at(
     border: Border,
     pixel: impl Fn(usize, usize) -> u8,
 ) -> u8 {
-    let is_kept = kept(x, whole.anchor.0, whole.cols, width) || kept(y, whole.anchor.1, whole.rows, height);
+    let is_kept =
+        kept(x, whole.anchor.0, whole.cols, width) || kept(y, whole.anchor.1, whole.rows, height);
     if border == Border::Keep && is_kept {
         return pixel(x, y);
     }
@@ -403,10 +433,15 @@ pub fn byte_at(
         taps.iter().enumerate().map(|(col, &tap)| i128::from(tap) * value(row, col)).sum()
     };
     let sum: i128 = match &whole.taps {
-        WholeTaps::Table(taps) => taps.chunks(whole.cols).enumerate().map(|(row, taps)| along(row, taps)).sum(),
+        WholeTaps::Table(taps) => {
+            taps.chunks(whole.cols).enumerate().map(|(row, taps)| along(row, taps)).sum()
+        }
         WholeTaps::Products(terms, point) => {
             let of = |(across, down): &(Vec<i64>, Vec<i64>)| -> i128 {
-                down.iter().enumerate().map(|(row, &tap)| i128::from(tap) * along(row, across)).sum()
+                down.iter()
+                    .enumerate()
+                    .map(|(row, &tap)| i128::from(tap) * along(row, across))
+                    .sum()
             };
             point * value(whole.rows / 2, whole.cols / 2) + terms.iter().map(of).sum::<i128>()
         }
@@ -447,7 +482,11 @@ mod tests {
     #[test]
     fn whole_taps_are_those_of_the_definition() {
         let counts = |taps: &[f64]| {
-            let Whole { taps: WholeTaps::Table(counts), denominator: Denominator::Count(count), .. } = of_table(taps)
+            let Whole {
+                taps: WholeTaps::Table(counts),
+                denominator: Denominator::Count(count),
+                ..
+            } = of_table(taps)
             else {
                 panic!("{taps:?} are no mean")
             };
@@ -465,13 +504,19 @@ mod tests {
         // 0.3 and 2^-40: 255 * 0.3 * 2^46 = 2^52.26 at most 2^53, twice that is beyond.
         let two = of_table(&[0.3, 2f64.powi(-40)]);
         assert_eq!(two.denominator, Denominator::Power(46));
-        assert_eq!(two.taps, WholeTaps::Table(vec![(0.3 * 2f64.powi(46)).round_ties_even() as i64, 64]));
+        assert_eq!(
+            two.taps,
+            WholeTaps::Table(vec![(0.3 * 2f64.powi(46)).round_ties_even() as i64, 64])
+        );
     }
 
     #[test]
     fn factors_share_their_powers() {
         let row = vec![0.3, 0.7];
-        let made = Made::Sum { point: 0.5, terms: vec![(row.clone(), vec![1e-3, 0.1]), (vec![3.0, 0.0], row)] };
+        let made = Made::Sum {
+            point: 0.5,
+            terms: vec![(row.clone(), vec![1e-3, 0.1]), (vec![3.0, 0.0], row)],
+        };
         let whole = Whole::new((2, 2), (1, 1), &made);
         // 3 * 2^35 and 2^37 are the greatest sums.
         assert_eq!(whole.denominator, Denominator::Power(35 + 37));
@@ -490,14 +535,23 @@ mod tests {
         let mut taps = |count: usize| (0..count).map(|_| random.f64() - 0.3).collect::<Vec<_>>();
         let (row, column) = (taps(5), taps(4));
         let terms = vec![(row.clone(), column.clone()), (taps(5), taps(4))];
-        for made in [Made::Table(taps(20)), Made::Product(row, column), Made::Sum { point: -0.7, terms }] {
+        for made in
+            [Made::Table(taps(20)), Made::Product(row, column), Made::Sum { point: -0.7, terms }]
+        {
             for anchor in [(2, 2), (0, 3), (4, 0)] {
                 let whole = Whole::new((5, 4), anchor, &made);
-                for border in [Border::Constant(77.0), Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep]
-                {
+                for border in [
+                    Border::Constant(77.0),
+                    Border::Reflect,
+                    Border::Reflect101,
+                    Border::Wrap,
+                    Border::Keep,
+                ] {
                     let found = bytes(&plane, (9, 7), &whole, border);
                     for (i, &found) in found.iter().enumerate() {
-                        let at = byte_at((9, 7), (i % 9, i / 9), &whole, border, |x, y| plane[y * 9 + x]);
+                        let at = byte_at((9, 7), (i % 9, i / 9), &whole, border, |x, y| {
+                            plane[y * 9 + x]
+                        });
                         assert_eq!(at, found, "{made:?} {anchor:?} {border}");
                     }
                     assert!(found.iter().any(|&byte| byte > 0));
@@ -508,7 +562,17 @@ mod tests {
 
     #[test]
     fn halves_go_to_the_even_byte() {
-        let cases = [(1, 0), (3, 2), (5, 2), (507, 254), (509, 254), (510, 255), (511, 255), (-3, 0), (1 << 80, 255)];
+        let cases = [
+            (1, 0),
+            (3, 2),
+            (5, 2),
+            (507, 254),
+            (509, 254),
+            (510, 255),
+            (511, 255),
+            (-3, 0),
+            (1 << 80, 255),
+        ];
         for (sum, byte) in cases {
             assert_eq!(Denominator::Count(2).byte(sum), byte, "{sum} halves");
             assert_eq!(Denominator::Power(1).byte(sum), byte, "{sum} halves");

@@ -24,7 +24,9 @@ pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()>
     // SAFETY: a NumPy array's object, which `array` keeps.
     let flags = unsafe { (*object).fields.flags };
     if flags & NPY_ARRAY_WRITEABLE == 0 {
-        return Err(PyValueError::new_err("the output array is read-only: pass one that can be written"));
+        return Err(PyValueError::new_err(
+            "the output array is read-only: pass one that can be written",
+        ));
     }
     Ok(())
 }
@@ -33,7 +35,11 @@ pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()>
 ///
 /// # Errors
 /// Those of `apron._inputs.as_taps`: for masked arrays, complex numbers and other dimensions.
-pub(crate) fn taps<'py>(taps: &Bound<'py, PyAny>, name: &str, dims: usize) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn taps<'py>(
+    taps: &Bound<'py, PyAny>,
+    name: &str,
+    dims: usize,
+) -> PyResult<Bound<'py, PyAny>> {
     static AS_TAPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     AS_TAPS.import(taps.py(), "apron._inputs", "as_taps")?.call1((taps, name, dims))
 }
@@ -45,7 +51,9 @@ pub(crate) fn taps<'py>(taps: &Bound<'py, PyAny>, name: &str, dims: usize) -> Py
 pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
     let dtype = array.dtype();
     if dtype.is_native_byteorder() == Some(false) {
-        return Err(PyTypeError::new_err("the array's bytes are in the other order: convert it with astype first"));
+        return Err(PyTypeError::new_err(
+            "the array's bytes are in the other order: convert it with astype first",
+        ));
     }
     Ok((dtype.kind(), dtype.itemsize()))
 }
@@ -75,14 +83,19 @@ pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
 ///
 /// # Errors
 /// As for [`dims`].
-pub(crate) fn picture(array: &Bound<'_, PyUntypedArray>, kind: Kind, axis: isize) -> PyResult<Array> {
+pub(crate) fn picture(
+    array: &Bound<'_, PyUntypedArray>,
+    kind: Kind,
+    axis: isize,
+) -> PyResult<Array> {
     let (shape, strides) = dims(array.shape(), array.strides(), axis, kind.size as isize)?;
     Ok(Array { data: address(array), kind, shape: shape.to_vec(), strides: strides.to_vec() })
 }
 
 /// Whether no two values have a byte in common, as far as extents and strides tell.
 pub(crate) fn is_apart(array: &Bound<'_, PyUntypedArray>) -> bool {
-    let mut axes: Vec<_> = array.shape().iter().zip(array.strides()).filter(|(len, _)| **len > 1).collect();
+    let mut axes: Vec<_> =
+        array.shape().iter().zip(array.strides()).filter(|(len, _)| **len > 1).collect();
     axes.sort_by_key(|(_, stride)| stride.unsigned_abs());
     let mut covered = array.dtype().itemsize();
     axes.into_iter().all(|(&len, stride)| {
@@ -98,7 +111,8 @@ pub(crate) fn span(shape: &[usize], strides: &[isize], size: usize) -> (isize, i
         return (0, 0);
     }
     let offsets = shape.iter().zip(strides).map(|(&len, &stride)| (len as isize - 1) * stride);
-    offsets.fold((0, size as isize), |(low, high), offset| (low + offset.min(0), high + offset.max(0)))
+    offsets
+        .fold((0, size as isize), |(low, high), offset| (low + offset.min(0), high + offset.max(0)))
 }
 
 /// Whether two arrays may have bytes in common: whether the ranges that they lie in do.

@@ -26,11 +26,20 @@ struct Described {
 
 impl Described {
     /// Of an array's shape and strides, in bytes.
-    fn new(address: u64, kind: &str, shape: &[usize], strides: &[i64], axis: isize) -> PyResult<Self> {
+    fn new(
+        address: u64,
+        kind: &str,
+        shape: &[usize],
+        strides: &[i64],
+        axis: isize,
+    ) -> PyResult<Self> {
         let scalar = scalar(kind)?;
-        let ([height, width, channels], [row, pixel, channel]) = dims(shape, strides, axis, scalar.bytes() as i64)?;
+        let ([height, width, channels], [row, pixel, channel]) =
+            dims(shape, strides, axis, scalar.bytes() as i64)?;
         let pixel = i32::try_from(pixel).map_err(|_| {
-            PyValueError::new_err(format!("the pixels of a row are {pixel} bytes apart: at most 2 GiB"))
+            PyValueError::new_err(format!(
+                "the pixels of a row are {pixel} bytes apart: at most 2 GiB"
+            ))
         })?;
         let shape = Shape { width, height, channels };
         Ok(Self { address, scalar, shape, strides: Strides { row, pixel, channel, image: 0 } })
@@ -99,7 +108,12 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
     // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object that it belongs to, is kept as long.
     let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
-    streams.push_front(Known { device, handle, stream: stream.clone(), _owner: owner.clone().unbind() });
+    streams.push_front(Known {
+        device,
+        handle,
+        stream: stream.clone(),
+        _owner: owner.clone().unbind(),
+    });
     let last = if streams.len() > MOST_STREAMS { streams.pop_back() } else { None };
     // Its stream is waited for before its object goes, which may let another thread run that wants the list.
     drop(streams);
@@ -122,7 +136,9 @@ pub(crate) fn enqueue_foreign(
     stream: Option<u64>,
     owner: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let of = |(address, kind, shape, strides): &Foreign| Described::new(*address, kind, shape, strides, axis);
+    let of = |(address, kind, shape, strides): &Foreign| {
+        Described::new(*address, kind, shape, strides, axis)
+    };
     let gpu = Gpu::open(device).map_err(error)?;
     let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
     let (source, target) = (of(&source)?, of(&target)?);
@@ -141,16 +157,31 @@ fn enqueue(
     py.detach(|| -> apron::Result<()> {
         let kind = |image: &Described| (image.scalar, image.strides);
         let Shape { width, height, .. } = source.shape;
-        let run = |src: &DeviceView<'_>, dst: &mut DeviceViewMut<'_>, stream: &mut Stream| match alpha {
-            Alpha::Filter => plan.run_region(src, dst, 0..width, 0..height, stream),
-            alpha => plan.run_region_with_alpha(src, dst, 0..width, 0..height, (alpha, stream)),
-        };
+        let run =
+            |src: &DeviceView<'_>, dst: &mut DeviceViewMut<'_>, stream: &mut Stream| match alpha {
+                Alpha::Filter => plan.run_region(src, dst, 0..width, 0..height, stream),
+                alpha => plan.run_region_with_alpha(src, dst, 0..width, 0..height, (alpha, stream)),
+            };
         // SAFETY: the arrays' library says that these values are there. Python's caller keeps the arrays, and libraries free memory in
         // stream order. Views that overlap are refused.
         let (src, mut dst) = unsafe {
             (
-                DeviceView::from_raw(gpu, source.address, kind(source), source.shape, 1, 0..height)?,
-                DeviceViewMut::from_raw(gpu, target.address, kind(target), target.shape, 1, 0..height)?,
+                DeviceView::from_raw(
+                    gpu,
+                    source.address,
+                    kind(source),
+                    source.shape,
+                    1,
+                    0..height,
+                )?,
+                DeviceViewMut::from_raw(
+                    gpu,
+                    target.address,
+                    kind(target),
+                    target.shape,
+                    1,
+                    0..height,
+                )?,
             )
         };
         match foreign {
@@ -223,7 +254,15 @@ impl DeviceArray {
             (_, false) => vec![row, value * channels as i64, value],
         };
         let (address, device) = (image.address(), gpu.info().ordinal);
-        Ok(Self { owner: Arc::new(Mutex::new(image)), address, device, scalar, shape, strides, readonly: false })
+        Ok(Self {
+            owner: Arc::new(Mutex::new(image)),
+            address,
+            device,
+            scalar,
+            shape,
+            strides,
+            readonly: false,
+        })
     }
 
     /// The image, if it is one of apron's.
@@ -231,7 +270,11 @@ impl DeviceArray {
         self.owner.downcast_ref()
     }
 
-    fn upload<P: Pixel + numpy::Element>(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn upload<P: Pixel + numpy::Element>(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let values: PyReadonlyArrayDyn<'_, P> = values.extract()?;
         let values = values.as_slice()?;
         let Some(image) = self.image() else { return Ok(()) };
@@ -244,7 +287,10 @@ impl DeviceArray {
         .map_err(error)
     }
 
-    fn download<'py, P: Pixel + numpy::Element>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn download<'py, P: Pixel + numpy::Element>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let Some(image) = self.image() else { return self.copied(py)?.download::<P>(py) };
         let values = py.detach(|| {
             let image = image.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,8 +305,15 @@ impl DeviceArray {
         let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
         let identity = apron::Filter::identity();
         let device = apron::Device::Gpu(self.device);
-        let plan = py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
-        enqueue(py, (&plan, Alpha::Filter), &gpu, (&self.described(-1)?, &copy.described(-1)?), None)?;
+        let plan =
+            py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
+        enqueue(
+            py,
+            (&plan, Alpha::Filter),
+            &gpu,
+            (&self.described(-1)?, &copy.described(-1)?),
+            None,
+        )?;
         Ok(copy)
     }
 
@@ -298,7 +351,8 @@ impl DeviceArray {
     fn _taken(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let array = dlpack::Array::import(capsule)?;
         if !matches!(array.device.0, dlpack::CUDA | dlpack::CUDA_MANAGED) {
-            let message = format!("DLPack device {:?}: an array of a CUDA device is needed", array.device);
+            let message =
+                format!("DLPack device {:?}: an array of a CUDA device is needed", array.device);
             return Err(PyBufferError::new_err(message));
         }
         let value = array.scalar.bytes() as i64;
@@ -353,7 +407,12 @@ impl DeviceArray {
     }
 
     fn __repr__(&self) -> String {
-        format!("apron.DeviceArray(shape={:?}, dtype={}, device={:?})", self.shape, self.scalar, self.device())
+        format!(
+            "apron.DeviceArray(shape={:?}, dtype={}, device={:?})",
+            self.shape,
+            self.scalar,
+            self.device()
+        )
     }
 
     #[getter]
@@ -382,13 +441,19 @@ impl DeviceArray {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream == Some(0) {
-            return Err(PyValueError::new_err("stream is 0, which says nothing: 1 is the legacy default stream"));
+            return Err(PyValueError::new_err(
+                "stream is 0, which says nothing: 1 is the legacy default stream",
+            ));
         }
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
-            return Err(PyBufferError::new_err("the array is in a GPU's memory: numpy() copies it to the host"));
+            return Err(PyBufferError::new_err(
+                "the array is in a GPU's memory: numpy() copies it to the host",
+            ));
         }
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("copies are not made here: copy what from_dlpack returns"));
+            return Err(PyBufferError::new_err(
+                "copies are not made here: copy what from_dlpack returns",
+            ));
         }
         let value = self.scalar.bytes() as i64;
         let array = dlpack::Array {

@@ -98,9 +98,12 @@ impl Array {
     /// `BufferError` if the array is read-only, which the older form cannot say.
     pub(crate) fn export(self, py: Python<'_>, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
         if self.readonly && !versioned {
-            return Err(PyBufferError::new_err("the array is read-only: ask with max_version=(1, 0)"));
+            return Err(PyBufferError::new_err(
+                "the array is read-only: ask with max_version=(1, 0)",
+            ));
         }
-        let mut context = Box::new(Context { _owner: self.owner, shape: self.shape, strides: self.strides });
+        let mut context =
+            Box::new(Context { _owner: self.owner, shape: self.shape, strides: self.strides });
         let tensor = Tensor {
             data: self.address as *mut c_void,
             device: Device { kind: self.device.0, id: self.device.1 },
@@ -114,11 +117,17 @@ impl Array {
         if versioned {
             let flags = if self.readonly { READ_ONLY } else { 0 };
             let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
-            let managed = Box::new(ManagedVersioned { major: 1, minor: 0, context, deleter, flags, tensor });
+            let managed =
+                Box::new(ManagedVersioned { major: 1, minor: 0, context, deleter, flags, tensor });
             capsule(py, Box::into_raw(managed).cast(), VERSIONED, drop_versioned)
         } else {
             let deleter = Some(delete as unsafe extern "C" fn(*mut Managed));
-            capsule(py, Box::into_raw(Box::new(Managed { tensor, context, deleter })).cast(), PLAIN, drop_plain)
+            capsule(
+                py,
+                Box::into_raw(Box::new(Managed { tensor, context, deleter })).cast(),
+                PLAIN,
+                drop_plain,
+            )
         }
     }
 
@@ -133,32 +142,50 @@ impl Array {
         unsafe {
             let (tensor, readonly, owner): (*const Tensor, bool, Arc<dyn Any + Send + Sync>) =
                 if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
-                    let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<ManagedVersioned>();
+                    let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr())
+                        .cast::<ManagedVersioned>();
                     if (*managed).major != 1 {
-                        let message =
-                            format!("DLPack {}.{}: 0.8 and 1.x are known", (*managed).major, (*managed).minor);
+                        let message = format!(
+                            "DLPack {}.{}: 0.8 and 1.x are known",
+                            (*managed).major,
+                            (*managed).minor
+                        );
                         return Err(PyBufferError::new_err(message));
                     }
                     ffi::PyCapsule_SetName(pointer, VERSIONED_USED.as_ptr());
-                    (&raw const (*managed).tensor, (*managed).flags & READ_ONLY != 0, Arc::new(TakenVersioned(managed)))
+                    (
+                        &raw const (*managed).tensor,
+                        (*managed).flags & READ_ONLY != 0,
+                        Arc::new(TakenVersioned(managed)),
+                    )
                 } else if ffi::PyCapsule_IsValid(pointer, PLAIN.as_ptr()) == 1 {
-                    let managed = ffi::PyCapsule_GetPointer(pointer, PLAIN.as_ptr()).cast::<Managed>();
+                    let managed =
+                        ffi::PyCapsule_GetPointer(pointer, PLAIN.as_ptr()).cast::<Managed>();
                     ffi::PyCapsule_SetName(pointer, PLAIN_USED.as_ptr());
                     (&raw const (*managed).tensor, false, Arc::new(Taken(managed)))
                 } else {
-                    return Err(PyBufferError::new_err("no DLPack capsule, or one that was taken already"));
+                    return Err(PyBufferError::new_err(
+                        "no DLPack capsule, or one that was taken already",
+                    ));
                 };
             let tensor = &*tensor;
             let scalar = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32].into_iter();
-            let scalar = scalar.into_iter().find(|&scalar| dtype(scalar) == tensor.dtype).ok_or_else(|| {
-                let Type { code, bits, lanes } = tensor.dtype;
-                let message = format!("DLPack type {code} of {bits} bits, {lanes} lanes");
-                PyTypeError::new_err(format!("{message}: uint8, uint16, float16 or float32 is needed"))
-            })?;
+            let scalar = scalar
+                .into_iter()
+                .find(|&scalar| dtype(scalar) == tensor.dtype)
+                .ok_or_else(|| {
+                    let Type { code, bits, lanes } = tensor.dtype;
+                    let message = format!("DLPack type {code} of {bits} bits, {lanes} lanes");
+                    PyTypeError::new_err(format!(
+                        "{message}: uint8, uint16, float16 or float32 is needed"
+                    ))
+                })?;
             let dims = tensor.ndim as usize;
-            let numbers = |numbers: *const i64| (0..dims).map(|at| *numbers.add(at)).collect::<Vec<_>>();
+            let numbers =
+                |numbers: *const i64| (0..dims).map(|at| *numbers.add(at)).collect::<Vec<_>>();
             let shape = if dims == 0 { Vec::new() } else { numbers(tensor.shape) };
-            let strides = if tensor.strides.is_null() { in_order(&shape) } else { numbers(tensor.strides) };
+            let strides =
+                if tensor.strides.is_null() { in_order(&shape) } else { numbers(tensor.strides) };
             Ok(Self {
                 owner,
                 address: tensor.data as u64 + tensor.byte_offset,
@@ -225,7 +252,12 @@ fn capsule<'py>(
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
 ) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the name is static, and the destructor knows what the pointer is. A new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor))) }
+    unsafe {
+        Bound::from_owned_ptr_or_err(
+            py,
+            ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor)),
+        )
+    }
 }
 
 unsafe extern "C" fn delete(managed: *mut Managed) {

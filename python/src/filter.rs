@@ -1,6 +1,8 @@
 //! The class `Filter`.
 
-use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use numpy::{
+    PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods,
+};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,7 +15,9 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::HostMemory { .. } | Error::DeviceMemory { .. } => PyMemoryError::new_err(text),
-        Error::NoGpu { .. } | Error::NoSuchGpu { .. } | Error::Driver { .. } => PyRuntimeError::new_err(text),
+        Error::NoGpu { .. } | Error::NoSuchGpu { .. } | Error::Driver { .. } => {
+            PyRuntimeError::new_err(text)
+        }
         Error::Io { .. } | Error::Kernels { .. } => PyOSError::new_err(text),
         _ => PyValueError::new_err(text),
     }
@@ -102,7 +106,11 @@ impl Filter {
     /// Filter
     #[staticmethod]
     #[pyo3(signature = (row, column, anchor = None))]
-    fn separable(row: &Bound<'_, PyAny>, column: &Bound<'_, PyAny>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+    fn separable(
+        row: &Bound<'_, PyAny>,
+        column: &Bound<'_, PyAny>,
+        anchor: Option<(usize, usize)>,
+    ) -> PyResult<Self> {
         let row: PyReadonlyArray1<'_, f64> = array::taps(row, "row", 1)?.extract()?;
         let column: PyReadonlyArray1<'_, f64> = array::taps(column, "column", 1)?.extract()?;
         let filter = apron::Filter::separable_f64(row.as_slice()?, column.as_slice()?);
@@ -139,15 +147,24 @@ impl Filter {
     ///     If neither is given, or one is not above 0.
     #[staticmethod]
     #[pyo3(signature = (sigma = None, size = None))]
-    fn gaussian(sigma: Option<&Bound<'_, PyAny>>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    fn gaussian(
+        sigma: Option<&Bound<'_, PyAny>>,
+        size: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let sigmas = sigma.map(|sigma| pair::<f64>(sigma, "sigma", "a number")).transpose()?;
         Self::of(match (sigmas, size.map(sides).transpose()?) {
             (Some((x, y)), None) if x == y => apron::Filter::gaussian(x),
             (Some((x, y)), None) => apron::Filter::gaussian_xy(x, y),
-            (Some((x, y)), Some((cols, rows))) if x == y => apron::Filter::gaussian_sized(x, cols, rows),
-            (Some((x, y)), Some((cols, rows))) => apron::Filter::gaussian_xy_sized(x, y, cols, rows),
+            (Some((x, y)), Some((cols, rows))) if x == y => {
+                apron::Filter::gaussian_sized(x, cols, rows)
+            }
+            (Some((x, y)), Some((cols, rows))) => {
+                apron::Filter::gaussian_xy_sized(x, y, cols, rows)
+            }
             (None, Some((cols, rows))) => apron::Filter::gaussian_from_size(cols, rows),
-            (None, None) => return Err(PyValueError::new_err("a Gaussian needs sigma, size or both")),
+            (None, None) => {
+                return Err(PyValueError::new_err("a Gaussian needs sigma, size or both"));
+            }
         })
     }
 
@@ -289,16 +306,24 @@ fn sides(size: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
 ///
 /// # Errors
 /// `TypeError` for anything else, in one line.
-fn pair<'py, T: FromPyObjectOwned<'py> + Copy>(value: &Bound<'py, PyAny>, name: &str, kind: &str) -> PyResult<(T, T)> {
+fn pair<'py, T: FromPyObjectOwned<'py> + Copy>(
+    value: &Bound<'py, PyAny>,
+    name: &str,
+    kind: &str,
+) -> PyResult<(T, T)> {
     if let Ok(both) = value.extract::<T>() {
         return Ok((both, both));
     }
-    let each = value
-        .try_iter()
-        .and_then(|each| each.map(|element| element?.extract::<T>().map_err(Into::into)).collect::<PyResult<Vec<T>>>());
+    let each = value.try_iter().and_then(|each| {
+        each.map(|element| element?.extract::<T>().map_err(Into::into))
+            .collect::<PyResult<Vec<T>>>()
+    });
     if let Ok(&[x, y]) = each.as_deref() {
         return Ok((x, y));
     }
-    let shown: String = value.repr()?.to_string().chars().filter(|char| !char.is_control()).take(60).collect();
-    Err(PyTypeError::new_err(format!("{name} is {shown}: {kind}, or a pair of them, for x and for y, is needed")))
+    let shown: String =
+        value.repr()?.to_string().chars().filter(|char| !char.is_control()).take(60).collect();
+    Err(PyTypeError::new_err(format!(
+        "{name} is {shown}: {kind}, or a pair of them, for x and for y, is needed"
+    )))
 }

@@ -22,8 +22,14 @@ fn mode(name: &str, cval: f64) -> PyResult<Mode> {
 }
 
 fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
-    let kind = kind(array::kind(array)?).ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
-    Ok(Array { data: array::address(array), kind, shape: array.shape().to_vec(), strides: array.strides().to_vec() })
+    let kind = kind(array::kind(array)?)
+        .ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
+    Ok(Array {
+        data: array::address(array),
+        kind,
+        shape: array.shape().to_vec(),
+        strides: array.strides().to_vec(),
+    })
 }
 
 /// The type of values of this letter and so many bytes, with SciPy's conversions; none for those that SciPy does not filter either. Truth
@@ -47,8 +53,10 @@ fn kind(kind: (u8, usize)) -> Option<Kind> {
 /// SciPy's sums of a window along one axis: sides are paired where their taps agree to within f64's epsilon.
 fn sums_along(taps: &[f64]) -> Sums {
     let (size, half) = (taps.len(), taps.len() / 2);
-    let agree =
-        |sign: f64| size % 2 == 1 && (1..=half).all(|i| (taps[half + i] - sign * taps[half - i]).abs() <= f64::EPSILON);
+    let agree = |sign: f64| {
+        size % 2 == 1
+            && (1..=half).all(|i| (taps[half + i] - sign * taps[half - i]).abs() <= f64::EPSILON)
+    };
     if let Some(sign) = [1.0, -1.0].into_iter().find(|&sign| agree(sign)) {
         let pairs = (0..half).map(|i| (i, size - 1 - i, taps[i])).collect();
         return Sums::Paired { middle: (half, taps[half]), pairs, sign };
@@ -77,14 +85,22 @@ fn run(
     let (source, target) = (memory(input)?, memory(output)?);
     // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is not shared between these two. That no
     // other thread writes to them meanwhile is the caller's promise, as for every function of NumPy that releases the GIL.
-    without_lock(input.py(), || unsafe { passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(())) })?
-        .map_err(error)
+    without_lock(input.py(), || unsafe {
+        passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(()))
+    })?
+    .map_err(error)
 }
 
 /// One window's reach along one axis.
-fn along(input: &Bound<'_, PyUntypedArray>, axis: usize, size: usize, origin: isize) -> PyResult<Vec<Reach>> {
+fn along(
+    input: &Bound<'_, PyUntypedArray>,
+    axis: usize,
+    size: usize,
+    origin: isize,
+) -> PyResult<Vec<Reach>> {
     let mut reach = vec![Reach::default(); input.ndim()];
-    let place = reach.get_mut(axis).ok_or_else(|| PyValueError::new_err("there is no such axis"))?;
+    let place =
+        reach.get_mut(axis).ok_or_else(|| PyValueError::new_err("there is no such axis"))?;
     *place = inside(size, origin)?;
     Ok(reach)
 }
@@ -153,6 +169,7 @@ pub(crate) fn correlate(
     }
     let reach = window.shape().iter().zip(&origins).map(|(&size, &origin)| inside(size, origin));
     let reach = reach.collect::<PyResult<Vec<_>>>()?;
-    let taps = window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
+    let taps =
+        window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
     run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, self::mode(mode, cval)?)
 }

@@ -66,7 +66,9 @@ fn given(filter: &Bound<'_, PyAny>) -> PyResult<Filter> {
     }
     let text: String = filter.extract().map_err(|_| {
         let kind = filter.get_type();
-        PyTypeError::new_err(format!("filter is of type {kind}: an apron.Filter or the text of one is needed"))
+        PyTypeError::new_err(format!(
+            "filter is of type {kind}: an apron.Filter or the text of one is needed"
+        ))
     })?;
     parsed(&text).map(Filter)
 }
@@ -94,7 +96,11 @@ impl Plan {
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
         let alpha = alpha.map(|text| mode(text, &filter)).transpose()?;
-        let builder = apron::Plan::builder(&filter.0).border(border).device(device).variant(variant).autotune(autotune);
+        let builder = apron::Plan::builder(&filter.0)
+            .border(border)
+            .device(device)
+            .variant(variant)
+            .autotune(autotune);
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
         let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
         Ok(Self { plan, alpha, filter, border, variant, memory, autotune })
@@ -110,7 +116,15 @@ impl Plan {
     fn _with_alpha(&self, alpha: &str) -> PyResult<Self> {
         let alpha = Some(mode(alpha, &self.filter)?);
         let (plan, filter, border) = (self.plan.clone(), self.filter.clone(), self.border);
-        Ok(Self { plan, alpha, filter, border, variant: self.variant, memory: self.memory, autotune: self.autotune })
+        Ok(Self {
+            plan,
+            alpha,
+            filter,
+            border,
+            variant: self.variant,
+            memory: self.memory,
+            autotune: self.autotune,
+        })
     }
 
     /// The filter.
@@ -157,22 +171,41 @@ impl Plan {
     ///     If the plan was made for a variant that cannot run it.
     #[pyo3(signature = (height, width, channels = 1))]
     fn variant_for(&self, height: usize, width: usize, channels: usize) -> PyResult<&'static str> {
-        self.plan.variant_for(apron::Shape { width, height, channels }).map(Variant::name).map_err(error)
+        self.plan
+            .variant_for(apron::Shape { width, height, channels })
+            .map(Variant::name)
+            .map_err(error)
     }
 
     fn __repr__(&self) -> String {
-        format!("apron.Plan({}, border={:?}, device={:?})", self.filter.described(), self.border(), self.device())
+        format!(
+            "apron.Plan({}, border={:?}, device={:?})",
+            self.filter.described(),
+            self.border(),
+            self.device()
+        )
     }
 
     /// Pickled with its device, or with "cpu" if there was no GPU for "auto".
     #[expect(clippy::type_complexity, reason = "a tuple, as Python wants it")]
     fn __reduce__(
         slf: &Bound<'_, Self>,
-    ) -> PyResult<(Py<PyAny>, (Filter, String, String, Option<&'static str>, Option<u64>, bool, Option<String>))> {
+    ) -> PyResult<(
+        Py<PyAny>,
+        (Filter, String, String, Option<&'static str>, Option<u64>, bool, Option<String>),
+    )> {
         let plan = slf.get();
         let again = slf.py().import("apron._arrays")?.getattr("rebuilt")?;
         let (variant, alpha) = (plan.variant(), plan.alpha());
-        let arguments = (plan.filter(), plan.border(), plan.device(), variant, plan.memory, plan.autotune, alpha);
+        let arguments = (
+            plan.filter(),
+            plan.border(),
+            plan.device(),
+            variant,
+            plan.memory,
+            plan.autotune,
+            alpha,
+        );
         Ok((again.unbind(), arguments))
     }
 
@@ -222,9 +255,10 @@ impl Plan {
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // Of exactly NumPy's type: a subclass may have a mask, or mean something else.
-        if let (Ok(src), None | Some(Ok(_))) =
-            (image.cast_exact::<PyUntypedArray>(), out.map(|out| out.cast_exact::<PyUntypedArray>()))
-        {
+        if let (Ok(src), None | Some(Ok(_))) = (
+            image.cast_exact::<PyUntypedArray>(),
+            out.map(|out| out.cast_exact::<PyUntypedArray>()),
+        ) {
             let out = out.and_then(|out| out.cast_exact::<PyUntypedArray>().ok());
             if let Some(result) = slf.get().on_host(src, out, axis, dtype)? {
                 return Ok(result);
@@ -251,14 +285,18 @@ impl Plan {
         let py = src.py();
         let Some(from) = scalar(&src.dtype()) else { return Ok(None) };
         let wanted = match (out, dtype) {
-            (Some(_), Some(_)) => return Err(PyTypeError::new_err("pass out or dtype: the result has out's type")),
+            (Some(_), Some(_)) => {
+                return Err(PyTypeError::new_err("pass out or dtype: the result has out's type"));
+            }
             (Some(out), None) => out.dtype(),
             (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
             (None, None) => src.dtype(),
         };
         // Each pair of types is an engine of its own in the binary. What is neither the source's type nor f32 is converted from f32, which gives
         // the same bits.
-        let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else { return Ok(None) };
+        let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else {
+            return Ok(None);
+        };
         if let Some(out) = out {
             check_output(src, out)?;
         }
@@ -270,14 +308,16 @@ impl Plan {
         }
         // Into the output itself where rows of pixels can be written there, and where it is not the source.
         if let Some(out) = out
-            && let Some(target) = Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
+            && let Some(target) =
+                Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
             && !array::overlap(src, out)
         {
             self.run(py, &source, &target)?;
             return Ok(Some(out.as_any().clone()));
         }
         let result = like(src, wanted)?;
-        let Some(target) = Layout::of(&result, to, axis)?.filter(|target| target.is_like(&source)) else {
+        let Some(target) = Layout::of(&result, to, axis)?.filter(|target| target.is_like(&source))
+        else {
             return self.on_copy(src, out, axis, dtype);
         };
         self.run(py, &source, &target)?;
@@ -314,10 +354,15 @@ impl Plan {
         let py = src.py();
         let numpy = py.import("numpy")?;
         let moved = |array: &Bound<'py, PyAny>, from: isize, to: isize| {
-            numpy.call_method1("ascontiguousarray", (numpy.call_method1("moveaxis", (array, from, to))?,))
+            numpy.call_method1(
+                "ascontiguousarray",
+                (numpy.call_method1("moveaxis", (array, from, to))?,),
+            )
         };
         let pixels = moved(src.as_any(), axis, -1)?;
-        let Some(result) = self.on_host(pixels.cast()?, None, -1, Some(wanted.as_any()))? else { return Ok(None) };
+        let Some(result) = self.on_host(pixels.cast()?, None, -1, Some(wanted.as_any()))? else {
+            return Ok(None);
+        };
         let result = moved(&result, -1, axis)?;
         let Some(out) = out else { return Ok(Some(result)) };
         out.set_item(PyEllipsis::get(py), result)?;
@@ -349,7 +394,9 @@ impl Plan {
             (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
             (None, None) => src.dtype(),
         };
-        let (Some(from), Some(to)) = (array::number(&src.dtype()), array::number(&wanted)) else { return Ok(None) };
+        let (Some(from), Some(to)) = (array::number(&src.dtype()), array::number(&wanted)) else {
+            return Ok(None);
+        };
         if scalar(&src.dtype()).is_some() && scalar(&wanted).is_some() {
             return Ok(None);
         }
@@ -366,7 +413,8 @@ impl Plan {
         // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep. They share no
         // byte, and the result's values share none either. That no other thread writes to them
         // meanwhile is the caller's promise, as for every function of NumPy that releases the lock.
-        without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?.map_err(error)?;
+        without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?
+            .map_err(error)?;
         Ok(Some(match out {
             Some(out) => {
                 if !out.is(&result) {
@@ -380,21 +428,27 @@ impl Plan {
 
     /// Filters what the two layouts describe, which share no byte: a picture, or plane by plane.
     fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
-        let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> = match (source.scalar, target.scalar) {
-            (Scalar::U8, Scalar::U8) => run::<u8, u8>,
-            (Scalar::U8, _) => run::<u8, f32>,
-            (Scalar::U16, Scalar::U16) => run::<u16, u16>,
-            (Scalar::U16, _) => run::<u16, f32>,
-            (Scalar::F16, Scalar::F16) => run::<f16, f16>,
-            (Scalar::F16, _) => run::<f16, f32>,
-            (_, _) => run::<f32, f32>,
-        };
+        let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> =
+            match (source.scalar, target.scalar) {
+                (Scalar::U8, Scalar::U8) => run::<u8, u8>,
+                (Scalar::U8, _) => run::<u8, f32>,
+                (Scalar::U16, Scalar::U16) => run::<u16, u16>,
+                (Scalar::U16, _) => run::<u16, f32>,
+                (Scalar::F16, Scalar::F16) => run::<f16, f16>,
+                (Scalar::F16, _) => run::<f16, f32>,
+                (_, _) => run::<f32, f32>,
+            };
         let alpha = self.mode(source.channels);
         without_lock(py, || run(&self.plan, source, target, alpha))?.map_err(error)
     }
 }
 
-fn run<S: Pixel, D: Pixel>(plan: &apron::Plan, source: &Layout, target: &Layout, alpha: Alpha) -> apron::Result<()> {
+fn run<S: Pixel, D: Pixel>(
+    plan: &apron::Plan,
+    source: &Layout,
+    target: &Layout,
+    alpha: Alpha,
+) -> apron::Result<()> {
     for plane in 0..source.planes() {
         // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share no byte. That no other thread writes to
         // them meanwhile is Python's caller's promise, as for every function of NumPy that releases the lock.
@@ -425,7 +479,8 @@ fn mode(text: &str, filter: &Filter) -> PyResult<Alpha> {
 /// `ValueError` if the output has another shape, or is read-only.
 fn check_output(src: &Bound<'_, PyUntypedArray>, out: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
     if out.shape() != src.shape() {
-        let shapes = format!("the image's shape is {:?} and the output's {:?}", src.shape(), out.shape());
+        let shapes =
+            format!("the image's shape is {:?} and the output's {:?}", src.shape(), out.shape());
         return Err(PyValueError::new_err(format!("{shapes}: they must be the same")));
     }
     array::check_writeable(out)
@@ -454,7 +509,13 @@ fn like<'py>(
     // SAFETY: NumPy reads the array, takes the reference to the type, and returns a new array or null with an exception set.
     let new = unsafe {
         let order = NPY_ORDER::NPY_KEEPORDER;
-        let new = PY_ARRAY_API.PyArray_NewLikeArray(py, array.as_array_ptr(), order, dtype.into_dtype_ptr(), 0);
+        let new = PY_ARRAY_API.PyArray_NewLikeArray(
+            py,
+            array.as_array_ptr(),
+            order,
+            dtype.into_dtype_ptr(),
+            0,
+        );
         Bound::from_owned_ptr_or_err(py, new)?
     };
     Ok(new.cast_into()?)
@@ -480,16 +541,27 @@ unsafe impl Sync for Layout {}
 ///
 /// # Errors
 /// `ValueError` unless the array has two dimensions, or three and such an axis.
-pub(crate) fn dims<T: Copy>(shape: &[usize], strides: &[T], axis: isize, one: T) -> PyResult<([usize; 3], [T; 3])> {
+pub(crate) fn dims<T: Copy>(
+    shape: &[usize],
+    strides: &[T],
+    axis: isize,
+    one: T,
+) -> PyResult<([usize; 3], [T; 3])> {
     if shape.contains(&0) {
-        return Err(PyValueError::new_err(format!("the image's shape is {shape:?}: every extent is at least 1")));
+        return Err(PyValueError::new_err(format!(
+            "the image's shape is {shape:?}: every extent is at least 1"
+        )));
     }
     match *shape {
         [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
         [_, _, _] => {
             let channels = match axis {
                 -3..=2 => axis.rem_euclid(3) as usize,
-                _ => return Err(PyValueError::new_err(format!("axis is {axis}: from -3 to 2 for three dimensions"))),
+                _ => {
+                    return Err(PyValueError::new_err(format!(
+                        "axis is {axis}: from -3 to 2 for three dimensions"
+                    )));
+                }
             };
             let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
             Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
@@ -505,18 +577,33 @@ pub(crate) fn dims<T: Copy>(shape: &[usize], strides: &[T], axis: isize, one: T)
 
 impl Layout {
     /// The layout, if rows of pixels, or of planes, are in memory as plans take them.
-    fn of(array: &Bound<'_, PyUntypedArray>, scalar: Scalar, axis: isize) -> PyResult<Option<Self>> {
+    fn of(
+        array: &Bound<'_, PyUntypedArray>,
+        scalar: Scalar,
+        axis: isize,
+    ) -> PyResult<Option<Self>> {
         let value = scalar.bytes() as isize;
-        let ([height, width, channels], [row, pixel, channel]) = dims(array.shape(), array.strides(), axis, value)?;
+        let ([height, width, channels], [row, pixel, channel]) =
+            dims(array.shape(), array.strides(), axis, value)?;
         let (w, c) = (width as isize, channels as isize);
         let interleaved = (c == 1 || channel == value) && (w == 1 || pixel == c * value);
         let side_by_side = interleaved || w == 1 || pixel == value;
         let row_bytes = value * w * if interleaved { c } else { 1 };
         let row = if height == 1 { row_bytes } else { row };
         let data = array::address(array);
-        let aligned = data.addr().is_multiple_of(scalar.bytes()) && row % value == 0 && channel % value == 0;
+        let aligned =
+            data.addr().is_multiple_of(scalar.bytes()) && row % value == 0 && channel % value == 0;
         let fits = side_by_side && row >= row_bytes && aligned;
-        Ok(fits.then_some(Self { data, scalar, height, width, channels, interleaved, row, plane: channel }))
+        Ok(fits.then_some(Self {
+            data,
+            scalar,
+            height,
+            width,
+            channels,
+            interleaved,
+            row,
+            plane: channel,
+        }))
     }
 
     /// Whether both have their channels in the same way.

@@ -14,7 +14,10 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// Runs `work`, which may use rayon, without Python's lock.
-pub(crate) fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+pub(crate) fn without_lock<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send,
+) -> PyResult<T> {
     py.detach(|| {
         if !FORKED.load(Ordering::Relaxed) {
             return Ok(work());
@@ -24,7 +27,9 @@ pub(crate) fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + S
             Some(pool) => pool.clone(),
             None => {
                 let new = ThreadPoolBuilder::new().build();
-                let new = new.map_err(|error| PyRuntimeError::new_err(format!("starting threads: {error}")))?;
+                let new = new.map_err(|error| {
+                    PyRuntimeError::new_err(format!("starting threads: {error}"))
+                })?;
                 pool.insert(Arc::new(new)).clone()
             }
         };

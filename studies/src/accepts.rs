@@ -13,7 +13,11 @@ pub(crate) const SIDE: usize = CLASS_BLOCK as usize;
 
 /// Whether the border is one of those that a study's document has.
 fn bordered(problem: &Problem<'_>, has: fn(Border) -> bool, which: &str) -> Result<(), String> {
-    if has(problem.border) { Ok(()) } else { Err(format!("the border is {}, it takes {which}", problem.border)) }
+    if has(problem.border) {
+        Ok(())
+    } else {
+        Err(format!("the border is {}, it takes {which}", problem.border))
+    }
 }
 
 fn constant(problem: &Problem<'_>) -> Result<(), String> {
@@ -25,11 +29,16 @@ fn square(problem: &Problem<'_>, sizes: RangeInclusive<usize>) -> Result<(), Str
     let (cols, rows) = (problem.filter.cols(), problem.filter.rows());
     let (least, most) = (sizes.start(), sizes.end());
     if cols != rows || cols % 2 == 0 || !sizes.contains(&cols) {
-        let to = if least == most { String::new() } else { format!(", and odd sizes to {most}x{most}") };
+        let to =
+            if least == most { String::new() } else { format!(", and odd sizes to {most}x{most}") };
         return Err(format!("{cols}x{rows} taps, it takes {least}x{least}{to}"));
     }
     let (x, y) = problem.filter.anchor();
-    if (x, y) == (cols / 2, rows / 2) { Ok(()) } else { Err(format!("the anchor is {x},{y}, not the middle")) }
+    if (x, y) == (cols / 2, rows / 2) {
+        Ok(())
+    } else {
+        Err(format!("the anchor is {x},{y}, not the middle"))
+    }
 }
 
 /// Whether a grid of blocks of so many rows covers the image.
@@ -49,14 +58,20 @@ fn tile_fits(problem: &Problem<'_>, width: usize, height: usize) -> Result<(), S
     if bytes <= most {
         Ok(())
     } else {
-        Err(format!("a tile for {cols}x{rows} taps needs {bytes} bytes of shared memory, a block has {most}"))
+        Err(format!(
+            "a tile for {cols}x{rows} taps needs {bytes} bytes of shared memory, a block has {most}"
+        ))
     }
 }
 
 /// Whether a launch carries the taps.
 fn carried(problem: &Problem<'_>) -> Result<(), String> {
     let taps = problem.filter.cols() * problem.filter.rows();
-    if taps <= MAX_CONSTANT_TAPS { Ok(()) } else { Err(format!("{taps} taps, a launch carries {MAX_CONSTANT_TAPS}")) }
+    if taps <= MAX_CONSTANT_TAPS {
+        Ok(())
+    } else {
+        Err(format!("{taps} taps, a launch carries {MAX_CONSTANT_TAPS}"))
+    }
 }
 
 pub(crate) fn any_block(problem: &Problem<'_>) -> Result<(), String> {
@@ -131,7 +146,10 @@ pub(crate) fn texture(problem: &Problem<'_>) -> Result<(), String> {
     let (most_wide, most_high) = (131_072, 65_000);
     let Shape { width, height, channels } = problem.shape;
     if channels > 1 || width > most_wide || height > most_high {
-        return Err(format!("{} pixels, a texture takes {most_wide}x{most_high} in one channel", problem.shape));
+        return Err(format!(
+            "{} pixels, a texture takes {most_wide}x{most_high} in one channel",
+            problem.shape
+        ));
     }
     Ok(())
 }
@@ -169,7 +187,8 @@ pub(crate) fn strip(problem: &Problem<'_>) -> Result<(), String> {
 }
 
 pub(crate) fn line(problem: &Problem<'_>) -> Result<(), String> {
-    let (cols, rows, anchor) = (problem.filter.cols(), problem.filter.rows(), problem.filter.anchor().0);
+    let (cols, rows, anchor) =
+        (problem.filter.cols(), problem.filter.rows(), problem.filter.anchor().0);
     if (cols, rows, anchor) != (5, 1, 2) {
         return Err(format!("{cols}x{rows} taps with anchor {anchor}, it takes 5x1 with anchor 2"));
     }

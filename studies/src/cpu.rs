@@ -26,10 +26,17 @@ impl Study {
             Order::Separable => Some(Variant::Separable),
             Order::Product => None,
         };
-        let build = |variant| Plan::builder(filter).border(border).device(Device::Cpu).variant(Some(variant)).build();
+        let build = |variant| {
+            Plan::builder(filter).border(border).device(Device::Cpu).variant(Some(variant)).build()
+        };
         let smallest = Shape { width: 1, height: 1, channels: 1 };
         self.check(&Problem { filter, border, shape: smallest, shared_memory: usize::MAX })?;
-        Ok(CpuPlan { study: self, filter: filter.clone(), border, plan: variant.map(build).transpose()? })
+        Ok(CpuPlan {
+            study: self,
+            filter: filter.clone(),
+            border,
+            plan: variant.map(build).transpose()?,
+        })
     }
 }
 
@@ -56,7 +63,8 @@ impl CpuPlan {
         if let Some(plan) = &self.plan {
             return plan.run(&src.view(), &mut dst.view_mut());
         }
-        let filtered = self.study.order().filter_image(src.as_slice(), shape, &self.filter, self.border);
+        let filtered =
+            self.study.order().filter_image(src.as_slice(), shape, &self.filter, self.border);
         *dst = Image::from_vec(filtered, shape.width, shape.height, shape.channels)?;
         Ok(())
     }

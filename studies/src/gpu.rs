@@ -4,7 +4,9 @@ use std::ffi::c_void;
 
 use apron::gpu::{DeviceImage, Function, Gpu, Grid, Stream, Tier, embedded};
 use apron::{Border, Error, Filter, Image, Result, Shape};
-use study_kernels::abi::{Doubts, Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window, scalar};
+use study_kernels::abi::{
+    Doubts, Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window, scalar,
+};
 use study_kernels::border;
 use study_kernels::frame::Frame;
 use study_kernels::sizes::CLASS_BLOCK;
@@ -62,7 +64,8 @@ struct Taps {
 impl Taps {
     fn new(gpu: &Gpu, filter: &Filter) -> Result<Self> {
         let (cols, rows) = (filter.cols(), filter.rows());
-        let all: Vec<f32> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols) as f32).collect();
+        let all: Vec<f32> =
+            (0..cols * rows).map(|i| filter.tap(i / cols, i % cols) as f32).collect();
         let count = all.len();
         let buffer = gpu.upload(&Image::from_vec(all.clone(), count, 1, 1)?.view())?;
         // As many as any entry takes by value.
@@ -96,13 +99,20 @@ impl Study {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it never runs this filter under this border; memory and driver errors.
-    pub fn plan(self, filter: &Filter, border: Border, gpu: &Gpu, block: Option<(u32, u32)>) -> Result<StudyPlan> {
+    pub fn plan(
+        self,
+        filter: &Filter,
+        border: Border,
+        gpu: &Gpu,
+        block: Option<(u32, u32)>,
+    ) -> Result<StudyPlan> {
         let smallest = Shape { width: 1, height: 1, channels: 1 };
         let shared_memory = gpu.info().shared_memory;
         self.check(&Problem { filter, border, shape: smallest, shared_memory })?;
         let (cols, rows) = (filter.cols() as i32, filter.rows() as i32);
         let (anchor_x, anchor_y) = filter.anchor();
-        let any = block.map_or((CLASS_BLOCK, CLASS_BLOCK), |(width, height)| (width as i32, height as i32));
+        let any = block
+            .map_or((CLASS_BLOCK, CLASS_BLOCK), |(width, height)| (width as i32, height as i32));
         let load = |launch: &Launch| match launch.entry {
             Entry::One(entry) => gpu.load(kernels(), entry),
             Entry::Apron(entry) => gpu.load(embedded(), entry),
@@ -136,7 +146,12 @@ impl StudyPlan {
     /// [`Error::Unsupported`] says which limit is met, if it does not.
     pub fn takes(&self, shape: Shape) -> Result<()> {
         let shared_memory = self.gpu.info().shared_memory;
-        self.study.check(&Problem { filter: &self.filter, border: self.border, shape, shared_memory })
+        self.study.check(&Problem {
+            filter: &self.filter,
+            border: self.border,
+            shape,
+            shared_memory,
+        })
     }
 
     /// Filters an image that is on the device into another one there. The work is put into `stream` and may not have finished
@@ -145,15 +160,28 @@ impl StudyPlan {
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ, [`Error::Parameter`] if something is another GPU's, else as [`StudyPlan::takes`];
     /// memory and driver errors.
-    pub fn run_on_device(&mut self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<()> {
+    pub fn run_on_device(
+        &mut self,
+        src: &DeviceImage,
+        dst: &mut DeviceImage,
+        stream: &mut Stream,
+    ) -> Result<()> {
         if src.shape() != dst.shape() {
-            return Err(Error::Mismatch { src: src.shape().to_string(), dst: dst.shape().to_string() });
+            return Err(Error::Mismatch {
+                src: src.shape().to_string(),
+                dst: dst.shape().to_string(),
+            });
         }
         for (name, image) in [("the source", src), ("the destination", &*dst)] {
             let (here, there) = (self.gpu.info().ordinal, image.gpu().info().ordinal);
             if here != there {
-                let expected = format!("one of GPU {here} is needed, as for all that works together");
-                return Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected });
+                let expected =
+                    format!("one of GPU {here} is needed, as for all that works together");
+                return Err(Error::Parameter {
+                    name,
+                    value: format!("one of GPU {there}"),
+                    expected,
+                });
             }
         }
         self.takes(src.shape())?;
@@ -196,11 +224,20 @@ impl StudyPlan {
         Ok((middle.address(), middle.stride(), middle.plane_stride()))
     }
 
-    fn launch(&mut self, index: usize, launch: &Launch, frame: Frame, shape: Shape, stream: &mut Stream) -> Result<()> {
+    fn launch(
+        &mut self,
+        index: usize,
+        launch: &Launch,
+        frame: Frame,
+        shape: Shape,
+        stream: &mut Stream,
+    ) -> Result<()> {
         let unsigned = |(x, y): (i32, i32)| (x as u32, y as u32);
-        let (tile, block) = (unsigned((launch.tile)(&self.size)), unsigned((launch.block)(&self.size)));
+        let (tile, block) =
+            (unsigned((launch.tile)(&self.size)), unsigned((launch.block)(&self.size)));
         // What it accepts keeps columns, rows and channels in the range of a grid.
-        let (width, height, channels) = (shape.width as u32, shape.height as u32, shape.channels as u32);
+        let (width, height, channels) =
+            (shape.width as u32, shape.height as u32, shape.channels as u32);
         let (columns, depth) = match launch.channels {
             Channels::InDepth => (width, channels),
             Channels::SideBySide => (width * channels, 1),
@@ -210,10 +247,11 @@ impl StudyPlan {
             block: (block.0, block.1, 1),
             shared: 4 * (launch.floats)(&self.size) as u32,
         };
-        let texture = match launch.arguments.iter().any(|argument| matches!(argument, Argument::Texture)) {
-            true => self.textures.of(&self.gpu, &frame, stream)?,
-            false => 0,
-        };
+        let texture =
+            match launch.arguments.iter().any(|argument| matches!(argument, Argument::Texture)) {
+                true => self.textures.of(&self.gpu, &frame, stream)?,
+                false => 0,
+            };
         let (channels, address) = (channels as i32, self.taps.buffer.address());
         let carried = self.taps.count <= MAX_CONSTANT_TAPS;
         let of = |argument: &Argument| -> Option<*const c_void> {
@@ -236,7 +274,8 @@ impl StudyPlan {
             Entry::Apron(_) => (&raw const pass).cast(),
             Entry::One(_) | Entry::ByTaps(_) => (&raw const frame).cast(),
         };
-        let arguments: Vec<_> = [first].into_iter().chain(launch.arguments.iter().filter_map(of)).collect();
+        let arguments: Vec<_> =
+            [first].into_iter().chain(launch.arguments.iter().filter_map(of)).collect();
         // SAFETY: every entry of a study takes a frame, apron's take a pass; and then each takes what its row of the table says, of which the taps are at least as many as
         // it takes by value. The frame describes images of this GPU, which are as large as the shape that the study accepted;
         // images and taps are freed when the device has done all work, not before.
@@ -271,7 +310,8 @@ fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
 fn pass(frame: &Frame, shape: Shape) -> Pass {
     let channels = shape.channels as u32;
     let plane = |base: u64, stride: usize, plane: usize| {
-        let strides = Strides { row: 4 * stride as i64, pixel: 4, channel: 4 * plane as i64, image: 0 };
+        let strides =
+            Strides { row: 4 * stride as i64, pixel: 4, channel: 4 * plane as i64, image: 0 };
         Plane::new(scalar::F32, base, strides, channels, (0, frame.height))
     };
     Pass {

@@ -3,9 +3,9 @@
 
 use oracle::Order;
 use study_kernels::sizes::{
-    CLASS_BLOCK, CLASS_TAPS, LINE_BLOCK, LINE_RUN, PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_COLUMNS, PAPER_LEAD,
-    PAPER_ROW, PAPER_ROWS, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK, STRIP_TILED, STRIP_UNTILED, TEXTURE_BLOCK,
-    TEXTURE_COLUMNS, TEXTURE_ROWS,
+    CLASS_BLOCK, CLASS_TAPS, LINE_BLOCK, LINE_RUN, PAPER_COLUMN, PAPER_COLUMN_THREADS,
+    PAPER_COLUMNS, PAPER_LEAD, PAPER_ROW, PAPER_ROWS, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK,
+    STRIP_TILED, STRIP_UNTILED, TEXTURE_BLOCK, TEXTURE_COLUMNS, TEXTURE_ROWS,
 };
 
 use crate::{Problem, Study, accepts};
@@ -161,7 +161,12 @@ const fn strip(entry: Entry, floats: fn(&Size) -> i32) -> Launch {
     Launch { channels: Channels::SideBySide, ..launch(entry, SIDE, SIDE, floats, arguments) }
 }
 
-const fn line(entry: &'static str, run: Extent, floats: fn(&Size) -> i32, taps: &'static [Argument]) -> Launch {
+const fn line(
+    entry: &'static str,
+    run: Extent,
+    floats: fn(&Size) -> i32,
+    taps: &'static [Argument],
+) -> Launch {
     launch(One(entry), run, |_| (LINE_BLOCK, 1), floats, taps)
 }
 
@@ -208,7 +213,11 @@ pub(crate) const TABLE: &[Row] = &[
         order: Order::Direct,
         summary: "as blog-shared, 5x5 taps known to the compiler",
         accepts: accepts::blog_unrolled,
-        launches: &[any(One("blog_unrolled_5"), |size| with_apron(size.any, size), &[Window, Dense])],
+        launches: &[any(
+            One("blog_unrolled_5"),
+            |size| with_apron(size.any, size),
+            &[Window, Dense],
+        )],
     },
     Row {
         study: Study::ClassNaive,
@@ -292,7 +301,10 @@ pub(crate) const TABLE: &[Row] = &[
         order: Order::Separable,
         summary: "two passes of 3, 5 to 33 taps, unrolled; aligned leading threads, tall thin tiles",
         accepts: accepts::paper,
-        launches: &[paper_rows(ByTaps(PAPER_ROWS), &[Argument::Row]), paper_columns(ByTaps(PAPER_COLUMNS), &[Column])],
+        launches: &[
+            paper_rows(ByTaps(PAPER_ROWS), &[Argument::Row]),
+            paper_columns(ByTaps(PAPER_COLUMNS), &[Column]),
+        ],
     },
     Row {
         study: Study::PaperLooped,

@@ -33,7 +33,12 @@ const MOST: usize = 256;
 impl Textures {
     /// A texture of the frame's first source plane. Outside it lies the border's value under CONSTANT; else the edge is
     /// repeated.
-    pub(crate) fn of(&mut self, gpu: &Gpu, frame: &Frame, stream: &Stream) -> Result<sys::CUtexObject> {
+    pub(crate) fn of(
+        &mut self,
+        gpu: &Gpu,
+        frame: &Frame,
+        stream: &Stream,
+    ) -> Result<sys::CUtexObject> {
         let key = Key {
             pointer: frame.src as u64,
             width: frame.width as usize,

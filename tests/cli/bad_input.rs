@@ -11,29 +11,73 @@ const CASES: &[Case] = &[
     ("missing_file", &["filter", "nothing.png", "out.png", "--filter", "emboss"], &["nothing.png"]),
     ("not_an_image", &["filter", "text.png", "out.png", "--filter", "emboss"], &["text.png"]),
     ("empty_file", &["filter", "empty.png", "out.png", "--filter", "emboss"], &["empty.png"]),
-    ("truncated_picture", &["filter", "truncated.png", "out.png", "--filter", "emboss"], &["truncated.png", "cut off"]),
-    ("truncated_array", &["filter", "truncated.npy", "out.npy", "--filter", "emboss"], &["truncated.npy"]),
-    ("array_of_complex_numbers", &["filter", "complex.npy", "out.npy", "--filter", "emboss"], &["complex.npy", "c8"]),
+    (
+        "truncated_picture",
+        &["filter", "truncated.png", "out.png", "--filter", "emboss"],
+        &["truncated.png", "cut off"],
+    ),
+    (
+        "truncated_array",
+        &["filter", "truncated.npy", "out.npy", "--filter", "emboss"],
+        &["truncated.npy"],
+    ),
+    (
+        "array_of_complex_numbers",
+        &["filter", "complex.npy", "out.npy", "--filter", "emboss"],
+        &["complex.npy", "c8"],
+    ),
     ("array_that_lies", &["filter", "huge.npy", "out.npy", "--filter", "emboss"], &["huge.npy"]),
     ("folder_as_input", &["filter", "folder", "out.png", "--filter", "emboss"], &["folder"]),
-    ("negative_sigma", &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
-    ("sigma_not_a_number", &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=nan"], &["sigma"]),
-    ("sigma_too_large", &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=1e30"], &["sigma", "1e30"]),
-    ("unknown_filter", &["filter", "in.png", "out.png", "--filter", "blurr"], &["blurr", "gaussian"]),
-    ("unknown_parameter", &["filter", "in.png", "out.png", "--filter", "gaussian:sgma=1"], &["sgma", "sigma"]),
+    (
+        "negative_sigma",
+        &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=-1"],
+        &["sigma", "-1"],
+    ),
+    (
+        "sigma_not_a_number",
+        &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=nan"],
+        &["sigma"],
+    ),
+    (
+        "sigma_too_large",
+        &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=1e30"],
+        &["sigma", "1e30"],
+    ),
+    (
+        "unknown_filter",
+        &["filter", "in.png", "out.png", "--filter", "blurr"],
+        &["blurr", "gaussian"],
+    ),
+    (
+        "unknown_parameter",
+        &["filter", "in.png", "out.png", "--filter", "gaussian:sgma=1"],
+        &["sgma", "sigma"],
+    ),
     ("no_filter", &["filter", "in.png", "out.png"], &["--filter"]),
     ("ragged_taps", &["filter", "in.png", "out.png", "--taps", "1 2; 3"], &["2", "1"]),
     ("no_taps", &["filter", "in.png", "out.png", "--taps", ""], &["tap"]),
     ("taps_not_numbers", &["filter", "in.png", "out.png", "--taps", "1 two 3"], &["two"]),
     ("infinite_tap", &["filter", "in.png", "out.png", "--taps", "1 inf 3"], &["inf"]),
-    ("taps_file_missing", &["filter", "in.png", "out.png", "--taps-file", "none.txt"], &["none.txt"]),
-    ("ragged_taps_file", &["filter", "in.png", "out.png", "--taps-file", "ragged.txt"], &["ragged.txt"]),
+    (
+        "taps_file_missing",
+        &["filter", "in.png", "out.png", "--taps-file", "none.txt"],
+        &["none.txt"],
+    ),
+    (
+        "ragged_taps_file",
+        &["filter", "in.png", "out.png", "--taps-file", "ragged.txt"],
+        &["ragged.txt"],
+    ),
     (
         "anchor_below_zero",
         &["filter", "in.png", "out.png", "--filter", "sobel-x", "--anchor", "-1,0"],
         &["-1,0", "--anchor", "counted from 0"],
     ),
-    ("anchor_outside", &["filter", "in.png", "out.png", "--filter", "sobel-x", "--anchor", "3,0"], &["3,0"]),
+    (
+        "anchor_outside",
+        &["filter", "in.png", "out.png", "--filter", "sobel-x", "--anchor", "3,0"],
+        &["3,0"],
+    ),
     (
         "unknown_border",
         &["filter", "in.png", "out.png", "--filter", "emboss", "--border", "reflex"],
@@ -46,7 +90,17 @@ const CASES: &[Case] = &[
     ),
     (
         "variant_that_cannot",
-        &["filter", "in.png", "out.png", "--filter", "laplacian", "--variant", "separable", "--device", "cpu"],
+        &[
+            "filter",
+            "in.png",
+            "out.png",
+            "--filter",
+            "laplacian",
+            "--variant",
+            "separable",
+            "--device",
+            "cpu",
+        ],
         &["separable"],
     ),
     (
@@ -54,22 +108,58 @@ const CASES: &[Case] = &[
         &["filter", "in.png", "out.png", "--filter", "emboss", "--gpu-memory", "much"],
         &["much", "as in 512M"],
     ),
-    ("unknown_device", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "tpu"], &["tpu", "cpu"]),
-    ("device_not_there", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "gpu:7"], &["GPU"]),
-    ("unknown_option", &["filter", "in.png", "out.png", "--filter", "emboss", "--bordr", "wrap"], &["--bordr"]),
-    ("output_folder_not_there", &["filter", "in.png", "none/out.png", "--filter", "emboss"], &["none"]),
-    ("file_where_a_folder_should_be", &["filter", "in.png", "in.png/out.png", "--filter", "emboss"], &["in.png"]),
-    ("unwritable_output", &["filter", "in.png", "/proc/apron.png", "--filter", "emboss"], &["/proc"]),
+    (
+        "unknown_device",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "tpu"],
+        &["tpu", "cpu"],
+    ),
+    (
+        "device_not_there",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "gpu:7"],
+        &["GPU"],
+    ),
+    (
+        "unknown_option",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--bordr", "wrap"],
+        &["--bordr"],
+    ),
+    (
+        "output_folder_not_there",
+        &["filter", "in.png", "none/out.png", "--filter", "emboss"],
+        &["none"],
+    ),
+    (
+        "file_where_a_folder_should_be",
+        &["filter", "in.png", "in.png/out.png", "--filter", "emboss"],
+        &["in.png"],
+    ),
+    (
+        "unwritable_output",
+        &["filter", "in.png", "/proc/apron.png", "--filter", "emboss"],
+        &["/proc"],
+    ),
     ("unknown_format", &["filter", "in.png", "out.docx", "--filter", "emboss"], &["out.docx"]),
     ("no_format", &["filter", "in.png", "out", "--filter", "emboss"], &["out"]),
-    ("type_the_format_lacks", &["filter", "in.png", "out.jpg", "--filter", "emboss", "--output-type", "f32"], &["f32"]),
-    ("many_into_one_file", &["filter", "in.png", "moon.png", "out.png", "--filter", "emboss"], &["out.png"]),
+    (
+        "type_the_format_lacks",
+        &["filter", "in.png", "out.jpg", "--filter", "emboss", "--output-type", "f32"],
+        &["f32"],
+    ),
+    (
+        "many_into_one_file",
+        &["filter", "in.png", "moon.png", "out.png", "--filter", "emboss"],
+        &["out.png"],
+    ),
     (
         "too_many_pixels",
         &["filter", "in.png", "out.png", "--filter", "emboss", "--max-pixels", "1000"],
         &["--max-pixels 1000", "--max-bytes 2G"],
     ),
-    ("raw_of_another_size", &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3x2"], &["24", "23"]),
+    (
+        "raw_of_another_size",
+        &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3x2"],
+        &["24", "23"],
+    ),
     (
         "raw_without_channels",
         &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3"],
@@ -80,16 +170,36 @@ const CASES: &[Case] = &[
         &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "500000000x500000000x4"],
         &["--max-pixels"],
     ),
-    ("raw_unasked", &["filter", "text.raw", "out.png", "--filter", "emboss"], &["text.raw", "--raw"]),
-    ("halves_as_raw", &["filter", "in.png", "out.raw", "--filter", "emboss", "--output-type", "f16"], &["raw", "f16"]),
+    (
+        "raw_unasked",
+        &["filter", "text.raw", "out.png", "--filter", "emboss"],
+        &["text.raw", "--raw"],
+    ),
+    (
+        "halves_as_raw",
+        &["filter", "in.png", "out.raw", "--filter", "emboss", "--output-type", "f16"],
+        &["raw", "f16"],
+    ),
     (
         "raw_of_a_type_unknown",
         &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3x1:f64"],
         &["4x3x1:f64", "f32"],
     ),
-    ("page_not_there", &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "2"], &["in.png", "page 2"]),
-    ("page_zero", &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "0"], &["--page", "0"]),
-    ("stack_or_channels", &["filter", "cube.npy", "out.npy", "--filter", "emboss"], &["--axes zyx", "--axes yxc"]),
+    (
+        "page_not_there",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "2"],
+        &["in.png", "page 2"],
+    ),
+    (
+        "page_zero",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "0"],
+        &["--page", "0"],
+    ),
+    (
+        "stack_or_channels",
+        &["filter", "cube.npy", "out.npy", "--filter", "emboss"],
+        &["--axes zyx", "--axes yxc"],
+    ),
     (
         "axes_that_are_not_there",
         &["filter", "cube.npy", "out.npy", "--filter", "emboss", "--axes", "yx"],
@@ -112,7 +222,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         .iter()
         .map(|case| {
             let unix_only = case.1.iter().any(|argument| argument.starts_with("/proc"));
-            Trial::test(format!("bad_input::{}", case.0), || refused(case)).with_ignored_flag(unix_only && !cfg!(unix))
+            Trial::test(format!("bad_input::{}", case.0), || refused(case))
+                .with_ignored_flag(unix_only && !cfg!(unix))
         })
         .collect();
     trials.push(Trial::test("bad_input::old_output_is_kept", old_output_is_kept));

@@ -21,8 +21,10 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
         Trial::test("chunks::tiffs_are_the_same", tiffs),
         Trial::test("chunks::arrays_need_not_fit_in_memory", memory),
         Trial::test("chunks::what_is_cut_off_is_refused", cut_off),
-        Trial::test("chunks::other_programs", move || scipy::judged("chunks::other_programs", SCRIPT, judge?))
-            .with_ignored_flag(python.is_err()),
+        Trial::test("chunks::other_programs", move || {
+            scipy::judged("chunks::other_programs", SCRIPT, judge?)
+        })
+        .with_ignored_flag(python.is_err()),
     ]
 }
 
@@ -101,7 +103,9 @@ fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[
             file.extend(data);
             number(at, wide)
         };
-        parts.push([number(tag, 2), number(code, 2), number(values.len() as u64, wide), inside].concat());
+        parts.push(
+            [number(tag, 2), number(code, 2), number(values.len() as u64, wide), inside].concat(),
+        );
     }
     let directory = file.len() as u64;
     file.extend(number(parts.len() as u64, if kind.big { 8 } else { 2 }));
@@ -115,8 +119,14 @@ fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[
 /// whole, as ever.
 fn tiffs() -> Result<(), Failed> {
     let bench = Bench::new();
-    let plain =
-        Kind { big: false, reversed: false, rows_per_strip: 41, compression: 1, photometric: 1, sample: (1, 1) };
+    let plain = Kind {
+        big: false,
+        reversed: false,
+        rows_per_strip: 41,
+        compression: 1,
+        photometric: 1,
+        sample: (1, 1),
+    };
     let rgb = Kind { photometric: 2, rows_per_strip: 3, ..plain };
     for (number, (kind, channels)) in [
         (plain, 1),
@@ -144,8 +154,11 @@ fn tiffs() -> Result<(), Failed> {
         bench.put("in.tif", &tiff(kind, (41, 30, channels), &values));
         for border in ["reflect101", "wrap"] {
             for output in ["same.tif", "same.npy"] {
-                both(&bench, "in.tif", output, &["--border", border, "--overwrite"])
-                    .map_err(|failed| format!("{number}, {kind:?}: {}", failed.message().unwrap_or_default()))?;
+                both(&bench, "in.tif", output, &["--border", border, "--overwrite"]).map_err(
+                    |failed| {
+                        format!("{number}, {kind:?}: {}", failed.message().unwrap_or_default())
+                    },
+                )?;
             }
         }
     }
@@ -188,7 +201,17 @@ fn values(descr: &str, count: usize) -> Vec<u8> {
 /// Filters a file in chunks and in one piece.
 fn both(bench: &Bench, input: &str, output: &str, more: &[&str]) -> Result<(), Failed> {
     let filter = |output: &str, above: &str| {
-        let arguments = ["filter", input, output, "--filter", "gaussian:2", "--device", "cpu", "--chunk-above", above];
+        let arguments = [
+            "filter",
+            input,
+            output,
+            "--filter",
+            "gaussian:2",
+            "--device",
+            "cpu",
+            "--chunk-above",
+            above,
+        ];
         said(bench, &[&arguments[..], more, &["--verbose"]].concat())
     };
     let (chunks, whole) = (format!("chunks-{output}"), format!("whole-{output}"));
@@ -212,10 +235,25 @@ fn same() -> Result<(), Failed> {
     for border in ["reflect101", "wrap", "keep"] {
         for input in ["bytes.npy", "words.npy", "floats.npy"] {
             both(&bench, input, "same.npy", &["--border", border, "--overwrite"])?;
-            both(&bench, input, "floats.npy", &["--border", border, "--output-type", "f32", "--overwrite"])?;
+            both(
+                &bench,
+                input,
+                "floats.npy",
+                &["--border", border, "--output-type", "f32", "--overwrite"],
+            )?;
         }
-        both(&bench, "bare.raw", "bare.raw", &["--raw", "30x41x1", "--border", border, "--overwrite"])?;
-        both(&bench, "bare.raw", "bare.npy", &["--raw", "30x41x1", "--border", border, "--overwrite"])?;
+        both(
+            &bench,
+            "bare.raw",
+            "bare.raw",
+            &["--raw", "30x41x1", "--border", border, "--overwrite"],
+        )?;
+        both(
+            &bench,
+            "bare.raw",
+            "bare.npy",
+            &["--raw", "30x41x1", "--border", border, "--overwrite"],
+        )?;
     }
     Ok(())
 }
@@ -224,7 +262,17 @@ fn same() -> Result<(), Failed> {
 fn memory() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("<f4", "(100, 90)", &values("<f4", 9000)));
-    let arguments = ["filter", "in.npy", "out.npy", "--filter", "box:3", "--device", "cpu", "--max-bytes", "1K"];
+    let arguments = [
+        "filter",
+        "in.npy",
+        "out.npy",
+        "--filter",
+        "box:3",
+        "--device",
+        "cpu",
+        "--max-bytes",
+        "1K",
+    ];
     refuse(&bench, &arguments, &["--max-bytes 1K"])?;
     Ok(bench.succeed(&[&arguments[..], &["--chunk-above", "1K"]].concat())?)
 }
@@ -233,15 +281,42 @@ fn cut_off() -> Result<(), Failed> {
     let bench = Bench::new();
     let whole = npy("<f4", "(100, 90)", &values("<f4", 9000));
     bench.put("in.npy", &whole[..whole.len() - 1]);
-    let arguments = ["filter", "in.npy", "out.npy", "--filter", "box:3", "--device", "cpu", "--chunk-above", "0"];
+    let arguments = [
+        "filter",
+        "in.npy",
+        "out.npy",
+        "--filter",
+        "box:3",
+        "--device",
+        "cpu",
+        "--chunk-above",
+        "0",
+    ];
     refuse(&bench, &arguments, &["in.npy", "too early"])?;
-    let kind = Kind { big: false, reversed: false, rows_per_strip: 9, compression: 1, photometric: 1, sample: (1, 1) };
+    let kind = Kind {
+        big: false,
+        reversed: false,
+        rows_per_strip: 9,
+        compression: 1,
+        photometric: 1,
+        sample: (1, 1),
+    };
     let mut cut = tiff(kind, (41, 30, 1), &values("|u1", 41 * 30));
     // The strip counts say more than the file holds.
     let end = cut.len() - 60;
     cut.truncate(end);
     bench.put("in.tif", &cut);
-    let arguments = ["filter", "in.tif", "out.tif", "--filter", "box:3", "--device", "cpu", "--chunk-above", "0"];
+    let arguments = [
+        "filter",
+        "in.tif",
+        "out.tif",
+        "--filter",
+        "box:3",
+        "--device",
+        "cpu",
+        "--chunk-above",
+        "0",
+    ];
     refuse(&bench, &arguments, &["in.tif"])?;
     let left = bench.contents();
     if left.len() == 2 { Ok(()) } else { Err(format!("{:?} are left", left.keys()).into()) }

@@ -23,10 +23,14 @@ pub(crate) fn probe_extra() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, OpenEXR, scipy.ndimage, tifffile, PIL.Image")
 }
 
-pub(crate) fn trials(python: &Result<OsString, String>, of_extra: &Result<OsString, String>) -> Vec<Trial> {
+pub(crate) fn trials(
+    python: &Result<OsString, String>,
+    of_extra: &Result<OsString, String>,
+) -> Vec<Trial> {
     let by = |name: &'static str, script: &'static str, python: &Result<OsString, String>| {
         let judge = python.clone();
-        Trial::test(name, move || scipy::judged(name, script, judge?)).with_ignored_flag(python.is_err())
+        Trial::test(name, move || scipy::judged(name, script, judge?))
+            .with_ignored_flag(python.is_err())
     };
     vec![
         Trial::test("codecs::frames", frames),
@@ -58,9 +62,13 @@ fn frames() -> Result<(), Failed> {
     let bench = Bench::new();
     let array = npy("|u1", "(4, 5, 6, 3)", &stack());
     bench.put("a.npy", &array);
-    for (from, to) in
-        [("a.npy", "a.gif"), ("a.gif", "a.png"), ("a.png", "a.webp"), ("a.webp", "a.tif"), ("a.tif", "b.npy")]
-    {
+    for (from, to) in [
+        ("a.npy", "a.gif"),
+        ("a.gif", "a.png"),
+        ("a.png", "a.webp"),
+        ("a.webp", "a.tif"),
+        ("a.tif", "b.npy"),
+    ] {
         copied(&bench, from, to, &[])?;
     }
     if bench.get("b.npy")? != array {
@@ -101,12 +109,16 @@ fn damaged() -> Result<(), Failed> {
             bench.put(name, &whole[..len]);
             let refused = bench.run(&[&["filter", name, "out.npy"], &IDENTITY[..]].concat())?;
             let line = String::from_utf8_lossy(&refused.stderr);
-            if refused.status.code() != Some(1) || !line.contains("cut off") || !line.contains("--lenient") {
+            if refused.status.code() != Some(1)
+                || !line.contains("cut off")
+                || !line.contains("--lenient")
+            {
                 return Err(format!("{name} of {len} bytes: {}, {line}", refused.status).into());
             }
         }
         bench.put(name, &whole[..whole.len() / 3]);
-        let kept = bench.run(&[&["filter", name, "out.npy", "--lenient"], &IDENTITY[..]].concat())?;
+        let kept =
+            bench.run(&[&["filter", name, "out.npy", "--lenient"], &IDENTITY[..]].concat())?;
         let line = String::from_utf8_lossy(&kept.stderr);
         if !kept.status.success() || line.lines().count() != 1 || !line.contains("only a part") {
             return Err(format!("{name}: {}, {line}", kept.status).into());
@@ -122,11 +134,16 @@ fn slices() -> Result<(), Failed> {
     let values: Vec<u8> = [[10u8; 20], [200; 20], [0; 20]].concat();
     bench.put("a.npy", &npy("|u1", "(3, 4, 5)", &values));
     let taps = ["--taps", "1; 1; 1", "--border", "constant:0", "--device", "cpu", "--axes", "zyx"];
-    bench.succeed(&[&["filter", "a.npy", "b.npy", "--output-type", "u16", "--scale", "none"], &taps[..]].concat())?;
+    bench.succeed(
+        &[&["filter", "a.npy", "b.npy", "--output-type", "u16", "--scale", "none"], &taps[..]]
+            .concat(),
+    )?;
     let row = |value: u16| [value; 5];
     let expected: Vec<u8> = [10u16, 200, 0]
         .iter()
-        .flat_map(|&value| [row(2 * value), row(3 * value), row(3 * value), row(2 * value)].concat())
+        .flat_map(|&value| {
+            [row(2 * value), row(3 * value), row(3 * value), row(2 * value)].concat()
+        })
         .flat_map(u16::to_le_bytes)
         .collect();
     if bench.get("b.npy")? == npy("<u2", "(3, 4, 5)", &expected) {
@@ -139,7 +156,8 @@ fn slices() -> Result<(), Failed> {
 /// Types that are filtered as f32 come back as they were, rounded and saturated.
 fn types() -> Result<(), Failed> {
     let bench = Bench::new();
-    let of = |values: [i16; 4]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let of =
+        |values: [i16; 4]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
     bench.put("a.npy", &npy("<i2", "(2, 2)", &of([-300, 7, 32767, 1])));
     let half = ["--taps", "0.5", "--device", "cpu"];
     let twice = ["--taps", "2", "--device", "cpu"];

@@ -7,9 +7,14 @@ use libtest_mimic::{Failed, Trial};
 use crate::tool::{Bench, PICTURES, apron, npy};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [("README.md", include_str!("../../README.md"), 3), ("cli/README.md", include_str!("../../cli/README.md"), 25)]
-        .map(|(name, text, least)| Trial::test(format!("documents::{name}"), move || commands(text, least)))
-        .into()
+    [
+        ("README.md", include_str!("../../README.md"), 3),
+        ("cli/README.md", include_str!("../../cli/README.md"), 25),
+    ]
+    .map(|(name, text, least)| {
+        Trial::test(format!("documents::{name}"), move || commands(text, least))
+    })
+    .into()
 }
 
 /// What the commands read. Files are made by the tool from these.
@@ -37,7 +42,10 @@ fn commands(text: &str, least: usize) -> Result<(), Failed> {
         bench.put(&format!("assets/{name}"), contents);
     }
     bench.put("volume.npy", &npy("|u1", "(3, 20, 30)", &[7; 1800]));
-    bench.put("logo.npy", &npy("|u1", "(8, 12, 4)", &(0..=255).cycle().take(384).collect::<Vec<u8>>()));
+    bench.put(
+        "logo.npy",
+        &npy("|u1", "(8, 12, 4)", &(0..=255).cycle().take(384).collect::<Vec<u8>>()),
+    );
     for line in INPUTS.lines().filter(|line| !line.is_empty()) {
         succeed(&bench, line)?;
     }
@@ -46,7 +54,11 @@ fn commands(text: &str, least: usize) -> Result<(), Failed> {
         succeed(&bench, line)?;
         run += 1;
     }
-    if run < least { Err(format!("{run} commands were found, {least} at least were expected").into()) } else { Ok(()) }
+    if run < least {
+        Err(format!("{run} commands were found, {least} at least were expected").into())
+    } else {
+        Ok(())
+    }
 }
 
 /// The lines of a text's blocks that run the tool, without their comments.
@@ -56,7 +68,9 @@ fn shown(text: &str) -> impl Iterator<Item = &str> {
     let lines = lines.map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim());
     // Videos need a program that is not ours, and PTX files a build.
     lines.filter(|line| {
-        line.split(' ').any(|word| word == "apron") && !line.contains("ffmpeg") && !line.contains("--ptx")
+        line.split(' ').any(|word| word == "apron")
+            && !line.contains("ffmpeg")
+            && !line.contains("--ptx")
     })
 }
 

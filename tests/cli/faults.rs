@@ -39,7 +39,8 @@ fn shell(bench: &Bench, line: &str) -> Result<Command, Failed> {
 /// The tool said one line, which has these words, and ended with 1.
 fn refused(output: &Output, words: &[&str]) -> Result<(), Failed> {
     let line = String::from_utf8_lossy(&output.stderr);
-    let right = output.status.code() == Some(1) && line.lines().count() == 1 && line.starts_with("apron: ");
+    let right =
+        output.status.code() == Some(1) && line.lines().count() == 1 && line.starts_with("apron: ");
     if right && words.iter().all(|word| line.contains(word)) && !line.contains("panicked") {
         Ok(())
     } else {
@@ -72,11 +73,17 @@ fn writing(bench: &Bench) -> Result<Child, Failed> {
         "--device",
         "cpu",
     ];
-    let mut child = Command::new(apron()?).args(arguments).current_dir(bench.path()).stderr(Stdio::null()).spawn()?;
+    let mut child = Command::new(apron()?)
+        .args(arguments)
+        .current_dir(bench.path())
+        .stderr(Stdio::null())
+        .spawn()?;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(60) {
         let mut files = std::fs::read_dir(bench.path())?.flatten();
-        if files.any(|file| is_unfinished(&file.path()) && file.metadata().is_ok_and(|found| found.len() > 0)) {
+        if files.any(|file| {
+            is_unfinished(&file.path()) && file.metadata().is_ok_and(|found| found.len() > 0)
+        }) {
             return Ok(child);
         }
         if child.try_wait()?.is_some() {
@@ -99,7 +106,8 @@ fn stopped(signal: &str) -> Result<(), Failed> {
     for _ in 0..5 {
         bench.put("out.png", OLD);
         let mut child = writing(&bench)?;
-        let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status()?;
+        let sent =
+            Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status()?;
         let status = child.wait()?;
         if sent.success() && by_signal(status) {
             ended = Ok(());
@@ -114,12 +122,24 @@ fn stopped(signal: &str) -> Result<(), Failed> {
         return Err("the old file is not what it was".into());
     }
     // Who is killed outright cannot clean up: the part is left under a name that says so.
-    let left = std::fs::read_dir(bench.path())?.flatten().filter(|file| is_unfinished(&file.path())).count();
+    let left = std::fs::read_dir(bench.path())?
+        .flatten()
+        .filter(|file| is_unfinished(&file.path()))
+        .count();
     if left > usize::from(signal == "KILL") {
         return Err(format!("{left} unfinished files are left").into());
     }
     bench.put("small.png", PICTURES[2].1);
-    Ok(bench.succeed(&["filter", "small.png", "out.png", "--overwrite", "--filter", "emboss", "--device", "cpu"])?)
+    Ok(bench.succeed(&[
+        "filter",
+        "small.png",
+        "out.png",
+        "--overwrite",
+        "--filter",
+        "emboss",
+        "--device",
+        "cpu",
+    ])?)
 }
 
 #[cfg(unix)]
@@ -134,19 +154,27 @@ fn by_signal(status: ExitStatus) -> bool {
 
 /// A file that may not grow as far as it must: what writing says is what a full disk makes it say.
 fn disk_full() -> Result<(), Failed> {
-    for (output, format) in [("out.png", ""), ("out.npy", ""), ("taps.npy", ""), ("new.jpg", "--quality 100")] {
+    for (output, format) in
+        [("out.png", ""), ("out.npy", ""), ("taps.npy", ""), ("new.jpg", "--quality 100")]
+    {
         let bench = Bench::new();
         bench.put("in.png", PICTURES[0].1);
         let command = match output {
-            "taps.npy" => "taps --filter motion:length=301,angle=45 --out taps.npy --overwrite".to_owned(),
-            _ => format!("filter in.png {output} --overwrite --filter identity --device cpu {format}"),
+            "taps.npy" => {
+                "taps --filter motion:length=301,angle=45 --out taps.npy --overwrite".to_owned()
+            }
+            _ => format!(
+                "filter in.png {output} --overwrite --filter identity --device cpu {format}"
+            ),
         };
         let old = output != "new.jpg";
         if old {
             bench.put(output, OLD);
         }
         // Blocks of 512 bytes; without the trap the system would end the process.
-        let output_of = shell(&bench, &format!("trap '' XFSZ; ulimit -f 40; exec \"$0\" {command}"))?.output()?;
+        let output_of =
+            shell(&bench, &format!("trap '' XFSZ; ulimit -f 40; exec \"$0\" {command}"))?
+                .output()?;
         refused(&output_of, &[output, "too large"])?;
         files_are(&bench, &["in.png", output][..if old { 2 } else { 1 }])?;
         if old && bench.get(output)? != OLD {
@@ -160,7 +188,10 @@ fn disk_full() -> Result<(), Failed> {
 fn stdout_full() -> Result<(), Failed> {
     let bench = Bench::new();
     for command in ["taps --filter sobel-x", "info", "filters"] {
-        refused(&shell(&bench, &format!("exec \"$0\" {command} >/dev/full"))?.output()?, &["stdout", "space"])?;
+        refused(
+            &shell(&bench, &format!("exec \"$0\" {command} >/dev/full"))?.output()?,
+            &["stdout", "space"],
+        )?;
     }
     Ok(())
 }
@@ -170,8 +201,9 @@ fn output_is_a_device() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", PICTURES[2].1);
     for device in ["/dev/full", "/dev/null"] {
-        let output =
-            bench.run(&["filter", "in.png", device, "--format", "png", "--filter", "emboss", "--device", "cpu"])?;
+        let output = bench.run(&[
+            "filter", "in.png", device, "--format", "png", "--filter", "emboss", "--device", "cpu",
+        ])?;
         refused(&output, &[device, "not a regular file"])?;
         if Path::new(device).is_file() {
             return Err(format!("{device} is a file now").into());
@@ -187,7 +219,8 @@ fn memory_exhausted() -> Result<(), Failed> {
     bench.put("out.npy", OLD);
     let job = "filter in.raw out.npy --overwrite --raw 9000x9000x4 --filter identity --device cpu";
     for kibibytes in [250_000, 550_000] {
-        let output = shell(&bench, &format!("ulimit -v {kibibytes}; exec \"$0\" {job}"))?.output()?;
+        let output =
+            shell(&bench, &format!("ulimit -v {kibibytes}; exec \"$0\" {job}"))?.output()?;
         refused(&output, &["memory"])
             .map_err(|error| format!("{kibibytes} KiB: {}", error.message().unwrap_or_default()))?;
         files_are(&bench, &["in.raw", "out.npy"])?;
@@ -205,10 +238,15 @@ fn one_of_many() -> Result<(), Failed> {
     bench.put("b.png", &PICTURES[2].1[..3000]);
     bench.put("c.png", PICTURES[0].1);
     std::fs::create_dir(bench.path().join("out"))?;
-    let output =
-        bench.run(&["filter", "a.png", "b.png", "c.png", "out", "--filter", "emboss", "--device", "cpu", "-q"])?;
+    let output = bench.run(&[
+        "filter", "a.png", "b.png", "c.png", "out", "--filter", "emboss", "--device", "cpu", "-q",
+    ])?;
     let line = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() != Some(1) || !line.contains("b.png") || line.contains("a.png") || line.contains("c.png") {
+    if output.status.code() != Some(1)
+        || !line.contains("b.png")
+        || line.contains("a.png")
+        || line.contains("c.png")
+    {
         return Err(format!("{}: {line}", output.status).into());
     }
     files_are(&bench, &["a.png", "b.png", "c.png", "out", "out/a.png", "out/c.png"])

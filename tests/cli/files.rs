@@ -19,14 +19,23 @@ fn array() -> Result<(), Failed> {
     bench.put("in.npy", &npy("|u1", "(2, 3)", &[1, 2, 3, 4, 5, 60]));
     let taps = ["--taps", "-1 0 1", "--border", "replicate", "--device", "cpu"];
     bench.succeed(&[&["filter", "in.npy", "bytes.npy"], &taps[..]].concat())?;
-    bench.succeed(&[&["filter", "in.npy", "floats.npy", "--output-type", "f32"], &taps[..]].concat())?;
-    let floats: Vec<u8> = [1.0f32, 2.0, 1.0, 1.0, 56.0, 55.0].iter().flat_map(|value| value.to_le_bytes()).collect();
-    for (name, expected) in
-        [("bytes.npy", npy("|u1", "(2, 3)", &[1, 2, 1, 1, 56, 55])), ("floats.npy", npy("<f4", "(2, 3)", &floats))]
-    {
+    bench.succeed(
+        &[&["filter", "in.npy", "floats.npy", "--output-type", "f32"], &taps[..]].concat(),
+    )?;
+    let floats: Vec<u8> =
+        [1.0f32, 2.0, 1.0, 1.0, 56.0, 55.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    for (name, expected) in [
+        ("bytes.npy", npy("|u1", "(2, 3)", &[1, 2, 1, 1, 56, 55])),
+        ("floats.npy", npy("<f4", "(2, 3)", &floats)),
+    ] {
         let found = bench.get(name)?;
         if found != expected {
-            return Err(format!("{name}: {} for {}", found.escape_ascii(), expected.escape_ascii()).into());
+            return Err(format!(
+                "{name}: {} for {}",
+                found.escape_ascii(),
+                expected.escape_ascii()
+            )
+            .into());
         }
     }
     Ok(())
@@ -43,7 +52,9 @@ fn raw() -> Result<(), Failed> {
     let identity = ["--filter", "identity", "--device", "cpu"];
     bench.succeed(&[&["filter", "in.png", "in.raw"], &identity[..]].concat())?;
     // The picture is RGB, and its size is in the header.
-    let number = |at: usize| PICTURES[0].1[at..at + 4].iter().fold(0, |number, &byte| 256 * number + usize::from(byte));
+    let number = |at: usize| {
+        PICTURES[0].1[at..at + 4].iter().fold(0, |number, &byte| 256 * number + usize::from(byte))
+    };
     let (width, height, channels) = (number(16), number(20), 3);
     if bench.get("in.raw")?.len() != width * height * channels {
         return Err("the raw file is not width x height x channels bytes long".into());
@@ -52,7 +63,8 @@ fn raw() -> Result<(), Failed> {
     filtered("in.png", "expected.npy", &[])?;
     filtered("in.raw", "found.npy", &["--raw", &size])?;
     filtered("in.raw", "found.raw", &["--raw", &size])?;
-    let (expected, found, raw) = (bench.get("expected.npy")?, bench.get("found.npy")?, bench.get("found.raw")?);
+    let (expected, found, raw) =
+        (bench.get("expected.npy")?, bench.get("found.npy")?, bench.get("found.raw")?);
     if expected != found || !expected.ends_with(&raw) || raw.len() != width * height * channels {
         return Err("raw pixels give another result than those of a PNG".into());
     }
@@ -70,7 +82,11 @@ fn in_place() -> Result<(), Failed> {
         return Err("the input was not replaced by the result".into());
     }
     let left: Vec<_> = bench.contents().into_keys().collect();
-    if left.len() == 2 { Ok(()) } else { Err(format!("more than two files are left: {left:?}").into()) }
+    if left.len() == 2 {
+        Ok(())
+    } else {
+        Err(format!("more than two files are left: {left:?}").into())
+    }
 }
 
 fn info() -> Result<(), Failed> {
@@ -90,7 +106,9 @@ fn info() -> Result<(), Failed> {
     ] {
         let output = bench.run(arguments)?;
         if !output.status.success() || !String::from_utf8_lossy(&output.stdout).contains(word) {
-            return Err(format!("apron {arguments:?}: {}, \"{word}\" is not there", output.status).into());
+            return Err(
+                format!("apron {arguments:?}: {}, \"{word}\" is not there", output.status).into()
+            );
         }
     }
     Ok(())

@@ -80,7 +80,12 @@ impl Source {
     }
 
     /// A picture of this size, different for each seed.
-    fn picture(self, bench: &Bench, seed: u64, (width, height): (usize, usize)) -> Result<Vec<u8>, Failed> {
+    fn picture(
+        self,
+        bench: &Bench,
+        seed: u64,
+        (width, height): (usize, usize),
+    ) -> Result<Vec<u8>, Failed> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (format, descr, channels) = match self {
             Self::Tool(format, descr, channels) => (format, descr, channels),
@@ -97,7 +102,11 @@ impl Source {
         if format == "npy" {
             return Ok(array);
         }
-        let output = piped(bench, &[&["filter", "-", "-", "--format", format], &IDENTITY[..]].concat(), &array)?;
+        let output = piped(
+            bench,
+            &[&["filter", "-", "-", "--format", format], &IDENTITY[..]].concat(),
+            &array,
+        )?;
         if output.status.success() && !output.stdout.is_empty() {
             Ok(output.stdout)
         } else {
@@ -113,7 +122,9 @@ fn pnm(rng: &mut fastrand::Rng, form: u8, bits: u8, width: usize, height: usize)
     match form {
         1 | 4 => {}
         7 => {
-            header = format!("P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH 3\nMAXVAL {greatest}\nTUPLTYPE RGB\nENDHDR\n");
+            header = format!(
+                "P7\nWIDTH {width}\nHEIGHT {height}\nDEPTH 3\nMAXVAL {greatest}\nTUPLTYPE RGB\nENDHDR\n"
+            );
         }
         _ => writeln!(header, "{greatest}").expect("text in memory"),
     }
@@ -144,7 +155,11 @@ fn pictures(bench: &Bench, source: Source, format: &str) -> Result<Vec<Pair>, Fa
         let output = piped(bench, &arguments(&["-", "-"], &["--format", format]), &picture)?;
         match output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty() {
             true => Ok((picture, output.stdout)),
-            false => Err(Failed::from(format!("{}: {}", source.name(), String::from_utf8_lossy(&output.stderr)))),
+            false => Err(Failed::from(format!(
+                "{}: {}",
+                source.name(),
+                String::from_utf8_lossy(&output.stderr)
+            ))),
         }
     });
     pictures.collect()
@@ -159,7 +174,11 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u8> {
 }
 
 /// The tool's answer to a stream: its code, its output and what it said.
-fn answer(bench: &Bench, input: &[u8], more: &[&str]) -> Result<(Option<i32>, Vec<u8>, String), Failed> {
+fn answer(
+    bench: &Bench,
+    input: &[u8],
+    more: &[&str],
+) -> Result<(Option<i32>, Vec<u8>, String), Failed> {
     let output = piped(bench, &arguments(&["-", "-"], more), input)?;
     Ok((output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned()))
 }
@@ -180,7 +199,10 @@ fn expect(
         return Ok(());
     }
     let (found, right) = (out.len(), right_out.len());
-    Err(format!("{name}: code {code:?} for {right_code}, {found} bytes for {right}, {line:?} for {words:?}").into())
+    Err(format!(
+        "{name}: code {code:?} for {right_code}, {found} bytes for {right}, {line:?} for {words:?}"
+    )
+    .into())
 }
 
 /// 1, 2 and 5 frames of different sizes give what each gives by itself, one after the other.
@@ -189,12 +211,18 @@ fn each_is_one() -> Result<(), Failed> {
     for (source, format) in KINDS {
         let all = pictures(&bench, source, format)?;
         for count in [1, 2, 5] {
-            let (input, expected) =
-                (joined(all[..count].iter().map(|it| &it.0)), joined(all[..count].iter().map(|it| &it.1)));
+            let (input, expected) = (
+                joined(all[..count].iter().map(|it| &it.0)),
+                joined(all[..count].iter().map(|it| &it.1)),
+            );
             let name = format!("{count} {}", source.name());
             expect(&name, answer(&bench, &input, &["--format", format])?, (0, &expected, &[""]))?;
             // In as many threads as one likes.
-            expect(&name, answer(&bench, &input, &["--format", format, "-j", "1"])?, (0, &expected, &[""]))?;
+            expect(
+                &name,
+                answer(&bench, &input, &["--format", format, "-j", "1"])?,
+                (0, &expected, &[""]),
+            )?;
         }
     }
     // What was asked for in the issue.
@@ -217,7 +245,11 @@ fn not_frames() -> Result<(), Failed> {
         let padded = [&one[..], &[0; 511], &all[1].0, &[0; 1000]].concat();
         expect(&name, answer(&bench, &padded, more)?, (0, &both, &["1511 bytes", "1511 zeros"]))?;
         let trailer = [&one[..], b"\x01 a trailer"].concat();
-        expect(&name, answer(&bench, &trailer, more)?, (0, &first, &["11 bytes", "no known format"]))?;
+        expect(
+            &name,
+            answer(&bench, &trailer, more)?,
+            (0, &first, &["11 bytes", "no known format"]),
+        )?;
         let motion = [&one[..], &video()].concat();
         expect(&name, answer(&bench, &motion, more)?, (0, &first, &["1040 bytes", "MP4"]))?;
         let damaged = [&two[..], b"\x01 rubbish"].concat();
@@ -259,7 +291,11 @@ fn truncated() -> Result<(), Failed> {
     let all = pictures(&bench, Source::Pnm(6, 8), "ppm")?;
     let input = [&all[0].0[..], &all[4].0[..all[4].0.len() - 100]].concat();
     let (code, out, line) = answer(&bench, &input, &["--format", "ppm", "--lenient"])?;
-    match code == Some(0) && out.starts_with(&all[0].1) && out.len() > all[4].0.len() && line.contains("frame 2") {
+    match code == Some(0)
+        && out.starts_with(&all[0].1)
+        && out.len() > all[4].0.len()
+        && line.contains("frame 2")
+    {
         true => Ok(()),
         false => Err(format!("lenient: {code:?}, {} bytes, {line}", out.len()).into()),
     }
@@ -273,10 +309,15 @@ fn started(bench: &Bench, more: &[&str]) -> Result<Child, Failed> {
 }
 
 /// What work on another thread gives within half a minute.
-fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failed> {
+fn in_time<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failed> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
-    receiver.recv_timeout(Duration::from_secs(30)).map_err(|_| format!("{what}: nothing within 30 s").into())
+    receiver
+        .recv_timeout(Duration::from_secs(30))
+        .map_err(|_| format!("{what}: nothing within 30 s").into())
 }
 
 /// The next frame is sent when the result of the one before is there.
@@ -285,8 +326,10 @@ fn pauses() -> Result<(), Failed> {
     for (source, format) in KINDS {
         let all = pictures(&bench, source, format)?;
         let mut child = started(&bench, &["--format", format])?;
-        let (mut stdin, mut stdout) =
-            (child.stdin.take().expect("it was asked for"), child.stdout.take().expect("it was asked for"));
+        let (mut stdin, mut stdout) = (
+            child.stdin.take().expect("it was asked for"),
+            child.stdout.take().expect("it was asked for"),
+        );
         for (index, (picture, expected)) in all.into_iter().enumerate() {
             stdin.write_all(&picture)?;
             stdin.flush()?;
@@ -344,10 +387,14 @@ fn closed() -> Result<(), Failed> {
 /// The most memory that the tool had for so many frames, in KiB, when the last result has come.
 fn peak(bench: &Bench, picture: &[u8], length: usize, frames: usize) -> Result<u64, Failed> {
     let mut child = started(bench, &["--format", "ppm", "-j", "3"])?;
-    let (mut stdin, mut stdout) =
-        (child.stdin.take().expect("it was asked for"), child.stdout.take().expect("it was asked for"));
+    let (mut stdin, mut stdout) = (
+        child.stdin.take().expect("it was asked for"),
+        child.stdout.take().expect("it was asked for"),
+    );
     let sent = picture.to_vec();
-    let feeder = std::thread::spawn(move || (0..frames).try_for_each(|_| stdin.write_all(&sent)).map(|()| stdin));
+    let feeder = std::thread::spawn(move || {
+        (0..frames).try_for_each(|_| stdin.write_all(&sent)).map(|()| stdin)
+    });
     let mut result = vec![0; length];
     let started = Instant::now();
     for _ in 0..frames {
@@ -399,7 +446,11 @@ fn refused_formats() -> Result<(), Failed> {
         if format == "tif" {
             expect(format, answer(&bench, &picture, &["--format", "ppm"])?, (0, &plain, &[""]))?;
             let behind = [&picture[..], &[0; 40]].concat();
-            expect(format, answer(&bench, &behind, &["--format", "ppm"])?, (0, &plain, &["40 zeros"]))?;
+            expect(
+                format,
+                answer(&bench, &behind, &["--format", "ppm"])?,
+                (0, &plain, &["40 zeros"]),
+            )?;
         }
         bench.put(&format!("two.{format}"), &[&picture[..], &picture].concat());
         refuse(
@@ -408,7 +459,11 @@ fn refused_formats() -> Result<(), Failed> {
             &["frame 1", "leave --frames out"],
         )?;
     }
-    refuse(&bench, &arguments(&["two.tga", "out.ppm"], &["--frames", "--raw", "1x1x1"]), &["--frames", "--raw"])?;
+    refuse(
+        &bench,
+        &arguments(&["two.tga", "out.ppm"], &["--frames", "--raw", "1x1x1"]),
+        &["--frames", "--raw"],
+    )?;
     // A page of a picture that has none.
     let answer = answer(&bench, &two, &["--format", "ppm", "--page", "2"])?;
     expect("--page", answer, (1, &[], &["no page 2"]))
@@ -434,18 +489,26 @@ fn files() -> Result<(), Failed> {
             Source::Pnm(1..=3, _) => "bytes after the picture".to_owned(),
             _ => format!("{} bytes", input.len() - all[0].0.len()),
         };
-        if bench.get(&output)? != all[0].1 || !line.contains(&behind) || !line.contains("--frames") {
+        if bench.get(&output)? != all[0].1 || !line.contains(&behind) || !line.contains("--frames")
+        {
             return Err(format!("{name}: {line}").into());
         }
         // A pipe into a file: all are there, and it is said.
         let piped = piped(&bench, &arguments(&["-", &output], &["--overwrite"]), &input)?;
         let line = String::from_utf8_lossy(&piped.stderr);
-        if bench.get(&output)? != expected || !line.contains("5 pictures") || !piped.status.success() {
+        if bench.get(&output)? != expected
+            || !line.contains("5 pictures")
+            || !piped.status.success()
+        {
             return Err(format!("{name} from a pipe: {line}").into());
         }
         // A damaged frame leaves the old file as it was.
         bench.put("bad", &input[..input.len() - 20]);
-        refuse(&bench, &arguments(&["bad", &output], &["--overwrite", "--frames"]), &["bad", "frame 5"])?;
+        refuse(
+            &bench,
+            &arguments(&["bad", &output], &["--overwrite", "--frames"]),
+            &["bad", "frame 5"],
+        )?;
     }
     // The input may be the output, and several files may be frames.
     let bench = Bench::new();
@@ -458,7 +521,10 @@ fn files() -> Result<(), Failed> {
     bench.succeed(&arguments(&["a.pgm", "a.pgm"], &["--frames"]))?;
     bench.succeed(&arguments(&["in", "out/"], &["--frames"]))?;
     let expected = joined(all.iter().map(|it| &it.1));
-    if bench.get("a.pgm")? != expected || bench.get("out/b.pgm")? != expected || bench.get("out/c.pgm")? != all[3].1 {
+    if bench.get("a.pgm")? != expected
+        || bench.get("out/b.pgm")? != expected
+        || bench.get("out/c.pgm")? != all[3].1
+    {
         return Err("frames in a folder give other results".into());
     }
     Ok(())
@@ -485,7 +551,8 @@ fn with_index(first: &[u8], second: &[u8], apart: usize) -> Vec<u8> {
     let length = index(0).len() + 2;
     // Offsets count from the index's byte order, ten bytes into the file.
     let offset = first.len() + 2 + length + apart - 10;
-    let segment = [&b"\xff\xe2"[..], &(length as u16).to_be_bytes(), &index(offset as u32)].concat();
+    let segment =
+        [&b"\xff\xe2"[..], &(length as u16).to_be_bytes(), &index(offset as u32)].concat();
     [&first[..2], &segment, &first[2..], &vec![0; apart], second].concat()
 }
 
@@ -504,7 +571,11 @@ fn multi_picture() -> Result<(), Failed> {
         let three = [&photo[..], &photo, &video(), &photo, &second].concat();
         let expected = [&one[..], &one, &one, &other].concat();
         let words = ["of 3 JPEG files", "1040 of 1 MP4"];
-        expect("three photos", answer(&bench, &three, &["--format", "ppm"])?, (0, &expected, &words))?;
+        expect(
+            "three photos",
+            answer(&bench, &three, &["--format", "ppm"])?,
+            (0, &expected, &words),
+        )?;
         bench.put("photo.jpg", &[&photo[..], &video()].concat());
         let line = said(&bench, &arguments(&["photo.jpg", "out.ppm"], &["--overwrite"]))?;
         if bench.get("out.ppm")? != one || !line.contains("of 1 JPEG file, 1040 of 1 MP4") {
@@ -552,7 +623,15 @@ fn trailers() -> Result<(), Failed> {
             (
                 "all of them",
                 &mixed,
-                &["600 zeros", &jpeg_bytes, "1 JPEG", &png_bytes, "1 PNG", "1 MP4", "13 of no known format"],
+                &[
+                    "600 zeros",
+                    &jpeg_bytes,
+                    "1 JPEG",
+                    &png_bytes,
+                    "1 PNG",
+                    "1 MP4",
+                    "13 of no known format",
+                ],
             ),
         ];
         for (what, behind, words) in cases {
@@ -584,8 +663,14 @@ fn chunks() -> Result<(), Failed> {
         bench.succeed(&arguments(&[name, &output], &["--chunk-above", "1"]))?;
         let expected = bench.get(&output)?;
         bench.put(name, &[&picture[..], &[0; 77]].concat());
-        let line = said(&bench, &arguments(&[name, &output], &["--overwrite", "--chunk-above", "1", "--verbose"]))?;
-        if bench.get(&output)? != expected || !line.contains("in chunks") || !line.contains("77 zeros") {
+        let line = said(
+            &bench,
+            &arguments(&[name, &output], &["--overwrite", "--chunk-above", "1", "--verbose"]),
+        )?;
+        if bench.get(&output)? != expected
+            || !line.contains("in chunks")
+            || !line.contains("77 zeros")
+        {
             return Err(format!("{name} in chunks: {line}").into());
         }
     }
@@ -596,7 +681,16 @@ fn taps() -> Result<(), Failed> {
     let bench = Bench::new();
     let array = npy("|u1", "(1, 3)", &[1, 2, 1]);
     bench.put("in.npy", &npy("|u1", "(2, 3)", &[1, 2, 3, 4, 5, 6]));
-    let arguments = ["filter", "in.npy", "out.npy", "--overwrite", "--taps-file", "taps.npy", "--device", "cpu"];
+    let arguments = [
+        "filter",
+        "in.npy",
+        "out.npy",
+        "--overwrite",
+        "--taps-file",
+        "taps.npy",
+        "--device",
+        "cpu",
+    ];
     bench.put("taps.npy", &array);
     bench.succeed(&arguments)?;
     for behind in [&[0][..], &array] {

@@ -35,15 +35,21 @@ fn fuzzed(target: &Target) -> Result<(), Failed> {
         counts[usize::from(took)] += 1;
     }
     if counts.contains(&0) {
-        return Err(format!("of {} files {} were taken and {} refused", files.len(), counts[1], counts[0]).into());
+        return Err(format!(
+            "of {} files {} were taken and {} refused",
+            files.len(),
+            counts[1],
+            counts[0]
+        )
+        .into());
     }
     let mut rng = Rng::with_seed(11);
     let pick = |rng: &mut Rng| files[rng.usize(0..files.len())].1.clone();
     for number in 0..3000 {
         let (bytes, other) = (pick(&mut rng), pick(&mut rng));
         let bytes = mutated(&mut rng, &bytes, &other);
-        let took =
-            tried(target, &bytes).map_err(|wrong| format!("change {number}: {wrong}: {}", bytes.escape_ascii()))?;
+        let took = tried(target, &bytes)
+            .map_err(|wrong| format!("change {number}: {wrong}: {}", bytes.escape_ascii()))?;
         counts[usize::from(took)] += 1;
     }
     println!("fuzzed::{}: {} taken, {} refused", target.name, counts[1], counts[0]);

@@ -16,7 +16,8 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 
 /// An entry of the lowest tier.
 fn kernel(entry: &str) -> &'static apron::gpu::Kernel {
-    let tier = apron::gpu::embedded().iter().min_by_key(|tier| tier.arch).expect("a build has kernels");
+    let tier =
+        apron::gpu::embedded().iter().min_by_key(|tier| tier.arch).expect("a build has kernels");
     tier.entry(entry).expect("the entry is in the build")
 }
 
@@ -30,7 +31,8 @@ fn told() -> Result<(), Failed> {
     bench.put("one.ptx", format!("// Compiler: a test\n{}", ptx("keep_edges")).as_bytes());
     let output = bench.run(&["--ptx", "one.ptx", "info"])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (_, found) = text.split_once("Kernels taken from one.ptx").ok_or_else(|| format!("not told: {text}"))?;
+    let (_, found) =
+        text.split_once("Kernels taken from one.ptx").ok_or_else(|| format!("not told: {text}"))?;
     let taken = found.lines().nth(1).unwrap_or_default();
     if !output.status.success() || !taken.contains("1 entries") || !taken.ends_with("by a test") {
         return Err(format!("not as it should be: {text}").into());
@@ -46,11 +48,17 @@ fn refused() -> Result<(), Failed> {
     let bench = Bench::new();
     let size = kernel("keep_edges").parameters[0];
     let [size, less] = [size, size - 8].map(|size| size.to_string());
-    bench.put("old.ptx", ptx("keep_edges").replace(&format!("[{size}]"), &format!("[{less}]")).as_bytes());
+    bench.put(
+        "old.ptx",
+        ptx("keep_edges").replace(&format!("[{size}]"), &format!("[{less}]")).as_bytes(),
+    );
     let output = bench.run(&["filters", "--ptx", "old.ptx"])?;
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
     let words = ["old.ptx", "keep_edges", &less, &size];
-    if output.status.code() != Some(1) || line.lines().count() != 1 || !words.iter().all(|word| line.contains(word)) {
+    if output.status.code() != Some(1)
+        || line.lines().count() != 1
+        || !words.iter().all(|word| line.contains(word))
+    {
         return Err(format!("{}: {line}", output.status).into());
     }
     Ok(())
@@ -63,12 +71,15 @@ fn run() -> Result<(), Failed> {
     let own = ptx("direct_naive");
     let doubled = own
         .lines()
-        .map(|line| match line.trim().strip_prefix("st.global.f32 ").and_then(|rest| rest.split_once(", ")) {
-            Some((to, value)) => {
-                let value = value.trim_end_matches(';');
-                format!("add.f32 {value}, {value}, {value};\nst.global.f32 {to}, {value};\n")
+        .map(|line| {
+            match line.trim().strip_prefix("st.global.f32 ").and_then(|rest| rest.split_once(", "))
+            {
+                Some((to, value)) => {
+                    let value = value.trim_end_matches(';');
+                    format!("add.f32 {value}, {value}, {value};\nst.global.f32 {to}, {value};\n")
+                }
+                None => format!("{line}\n"),
             }
-            None => format!("{line}\n"),
         })
         .collect::<String>();
     if !doubled.contains("add.f32") {

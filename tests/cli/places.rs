@@ -29,7 +29,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A small picture, different for each `shade`.
 pub(crate) fn picture(shade: u8, format: ImageFormat) -> Vec<u8> {
-    let image = RgbImage::from_fn(24, 17, |x, y| image::Rgb([shade, (x * 9) as u8, (y * 13) as u8]));
+    let image =
+        RgbImage::from_fn(24, 17, |x, y| image::Rgb([shade, (x * 9) as u8, (y * 13) as u8]));
     let mut bytes = std::io::Cursor::new(Vec::new());
     image.write_to(&mut bytes, format).expect("a picture in memory");
     bytes.into_inner()
@@ -52,7 +53,8 @@ fn shade(bench: &Bench, name: &str) -> Result<u8, Failed> {
 }
 
 fn shade_of(bytes: &[u8]) -> Result<u8, String> {
-    Ok(image::load_from_memory(bytes).map_err(|error| error.to_string())?.to_rgb8().get_pixel(0, 0)[0])
+    Ok(image::load_from_memory(bytes).map_err(|error| error.to_string())?.to_rgb8().get_pixel(0, 0)
+        [0])
 }
 
 fn shades(bench: &Bench, expected: &[(&str, u8)]) -> Result<(), Failed> {
@@ -91,12 +93,28 @@ fn out_among_inputs() -> Result<(), Failed> {
         bench.put(name, &png(shade));
     }
     // What a shell makes of *.png, without OUT and with one picture too few.
-    refuse(&bench, &arguments(&["a.png", "b.png", "c.png"], &[]), &["c.png", "folder", "--suffix"])?;
-    refuse(&bench, &arguments(&["a.png", "b.png", "c.png"], &["--overwrite"]), &["c.png", "folder"])?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "b.png", "c.png"], &[]),
+        &["c.png", "folder", "--suffix"],
+    )?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "b.png", "c.png"], &["--overwrite"]),
+        &["c.png", "folder"],
+    )?;
     refuse(&bench, &arguments(&["a.png"], &[]), &["a.png", "only file", "--suffix"])?;
     refuse(&bench, &arguments(&[], &[]), &["name a picture"])?;
-    refuse(&bench, &arguments(&["a.png", "b.png", "new.png"], &[]), &["new.png", "one file", "out/"])?;
-    refuse(&bench, &arguments(&["a.png", "b.png", "-"], &["--format", "png"]), &["standard output", "folder"])?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "b.png", "new.png"], &[]),
+        &["new.png", "one file", "out/"],
+    )?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "b.png", "-"], &["--format", "png"]),
+        &["standard output", "folder"],
+    )?;
     refuse(&bench, &arguments(&["a.png", "a.png", "out/"], &[]), &["both be written", "out/a.png"])
 }
 
@@ -123,8 +141,13 @@ fn suffix() -> Result<(), Failed> {
     bench.succeed(&arguments(&["a.png", "sub/b.c.bmp"], &["--suffix", "-new"]))?;
     bench.succeed(&arguments(&["a.png"], &["--suffix", ".1", "--format", "tif"]))?;
     bench.succeed(&arguments(&["a.png", "sub/b.c.bmp", "out/"], &["--suffix", "_x"]))?;
-    let expected =
-        [("a-new.png", 10), ("sub/b.c-new.bmp", 20), ("a.1.tif", 10), ("out/a_x.png", 10), ("out/b.c_x.bmp", 20)];
+    let expected = [
+        ("a-new.png", 10),
+        ("sub/b.c-new.bmp", 20),
+        ("a.1.tif", 10),
+        ("out/a_x.png", 10),
+        ("out/b.c_x.bmp", 20),
+    ];
     shades(&bench, &expected)?;
     refuse(&bench, &arguments(&["a.png"], &["--suffix", "-new"]), &["a-new.png", "--overwrite"])?;
     // A path that is no folder is one more picture.
@@ -134,7 +157,9 @@ fn suffix() -> Result<(), Failed> {
 fn folders() -> Result<(), Failed> {
     let bench = Bench::new();
     std::fs::create_dir_all(bench.path().join("in/deep/er"))?;
-    for (name, shade) in [("in/a.png", 10), ("in/B.PNG", 20), ("in/deep/a.png", 30), ("in/deep/er/c.png", 40)] {
+    for (name, shade) in
+        [("in/a.png", 10), ("in/B.PNG", 20), ("in/deep/a.png", 30), ("in/deep/er/c.png", 40)]
+    {
         bench.put(name, &png(shade));
     }
     bench.put("in/notes.txt", b"no picture");
@@ -144,7 +169,11 @@ fn folders() -> Result<(), Failed> {
     shades(&bench, &[("flat/a.png", 10), ("flat/B.PNG", 20)])?;
     let files = |folder: &str| {
         let below = bench.path().join(folder);
-        bench.contents().into_iter().filter(|(path, found)| path.starts_with(&below) && found.is_some()).count()
+        bench
+            .contents()
+            .into_iter()
+            .filter(|(path, found)| path.starts_with(&below) && found.is_some())
+            .count()
     };
     bench.succeed(&arguments(&["in", "new/tree/"], &["--recursive", "--format", "bmp"]))?;
     let tree = [("a.bmp", 10), ("B.bmp", 20), ("deep/a.bmp", 30), ("deep/er/c.bmp", 40)];
@@ -176,7 +205,11 @@ fn apart() -> Result<(), Failed> {
     bench.put("a.png", &png(10));
     bench.put("a.bmp", &picture(20, ImageFormat::Bmp));
     bench.put("a-x.png", &png(30));
-    refuse(&bench, &arguments(&["a.png", "a.bmp", "out/"], &["--format", "png"]), &["a.png and a.bmp", "both"])?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "a.bmp", "out/"], &["--format", "png"]),
+        &["a.png and a.bmp", "both"],
+    )?;
     refuse(
         &bench,
         &arguments(&["a.png", "a-x.png"], &["--suffix", "-x", "--overwrite"]),
@@ -197,7 +230,10 @@ fn counted() -> Result<(), Failed> {
     ] {
         let output = bench.run(&arguments(paths, &[]))?;
         let lines = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.code() != Some(1) || lines.lines().count() != 3 || !lines.trim_end().ends_with(last) {
+        if output.status.code() != Some(1)
+            || lines.lines().count() != 3
+            || !lines.trim_end().ends_with(last)
+        {
             return Err(format!("{}: {lines}", output.status).into());
         }
     }
@@ -205,10 +241,15 @@ fn counted() -> Result<(), Failed> {
 }
 
 /// Runs the tool with this on its standard input.
-pub(crate) fn piped(bench: &Bench, arguments: &[&str], input: &[u8]) -> Result<std::process::Output, Failed> {
+pub(crate) fn piped(
+    bench: &Bench,
+    arguments: &[&str],
+    input: &[u8],
+) -> Result<std::process::Output, Failed> {
     let mut command = Command::new(apron()?);
     command.args(arguments).current_dir(bench.path());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for");
     // Who refuses its arguments does not read.
     let _ = stdin.write_all(input);
@@ -222,7 +263,10 @@ fn streams() -> Result<(), Failed> {
         let output = piped(&bench, arguments, input)?;
         match output.status.success() && output.stderr.is_empty() {
             true => Ok(output.stdout),
-            false => Err(Failed::from(format!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)))),
+            false => Err(Failed::from(format!(
+                "{arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ))),
         }
     };
     let out = taken(&arguments(&["-", "-"], &["--format", "bmp"]), &png(10))?;
@@ -289,7 +333,12 @@ fn unwritable() -> Result<(), Failed> {
     }
     let output = bench.run(&arguments(&["a.png", "/proc/self/out.png"], &[]))?;
     let line = String::from_utf8_lossy(&output.stderr);
-    let right =
-        line.contains("/proc/self/out.png") && line.contains("nothing can be written in") && !line.contains(".apron-");
-    if output.status.code() == Some(1) && right { Ok(()) } else { Err(format!("{}: {line}", output.status).into()) }
+    let right = line.contains("/proc/self/out.png")
+        && line.contains("nothing can be written in")
+        && !line.contains(".apron-");
+    if output.status.code() == Some(1) && right {
+        Ok(())
+    } else {
+        Err(format!("{}: {line}", output.status).into())
+    }
 }

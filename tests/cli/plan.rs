@@ -18,7 +18,8 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
         Trial::test("plan::reckons_without_a_driver", || {
             reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])
         }),
-        Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu).with_ignored_flag(built::no_emulator().is_some()),
+        Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu)
+            .with_ignored_flag(built::no_emulator().is_some()),
         Trial::test("plan::verbose_says_what_ran::cpu", || says(None)),
         Trial::test("plan::verbose_says_what_ran::emulated", || says(Some(built::emulator()?)))
             .with_ignored_flag(built::no_emulator().is_some()),
@@ -30,20 +31,36 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 type Case = (&'static [&'static str], &'static str, &'static str);
 
 const CASES: &[Case] = &[
-    (&["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--h200"], "separable-matrix", "separable-fused"),
+    (
+        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--h200"],
+        "separable-matrix",
+        "separable-fused",
+    ),
     (
         &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--type", "f32", "--h200"],
         "separable-fused",
         "separable",
     ),
-    (&["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--h200"], "direct-sliding", "does not separate"),
+    (
+        &["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--h200"],
+        "direct-sliding",
+        "does not separate",
+    ),
     (
         &["--filter", "motion:length=51,angle=30", "--size", "999x700", "--type", "f32", "--h200"],
         "fourier",
         "it has no kernel for",
     ),
-    (&["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--h200"], "separable", "on every device"),
-    (&["--filter", "gaussian:sigma=2", "--size", "100x100", "--device", "cpu"], "separable", "direct-naive"),
+    (
+        &["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--h200"],
+        "separable",
+        "on every device",
+    ),
+    (
+        &["--filter", "gaussian:sigma=2", "--size", "100x100", "--device", "cpu"],
+        "separable",
+        "direct-naive",
+    ),
 ];
 
 fn choice() -> Result<(), Failed> {
@@ -53,15 +70,21 @@ fn choice() -> Result<(), Failed> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = text.lines().find(|line| line.contains("<- chosen")).unwrap_or_default();
         if !output.status.success() || line.split_whitespace().next() != Some(chosen) {
-            return Err(format!("apron plan {arguments:?}: {chosen} is not chosen in: {text}").into());
+            return Err(
+                format!("apron plan {arguments:?}: {chosen} is not chosen in: {text}").into()
+            );
         }
         if !text.contains(other) {
-            return Err(format!("apron plan {arguments:?}: \"{other}\" is missing in: {text}").into());
+            return Err(
+                format!("apron plan {arguments:?}: \"{other}\" is missing in: {text}").into()
+            );
         }
     }
     for size in ["0x5", "5", "5x5x5", "5x5x1x1", "axb", "600000000x1"] {
         let output = bench.run(&["plan", "--filter", "emboss", "--size", size])?;
-        if output.status.code() != Some(2) || String::from_utf8_lossy(&output.stderr).lines().count() != 1 {
+        if output.status.code() != Some(2)
+            || String::from_utf8_lossy(&output.stderr).lines().count() != 1
+        {
             return Err(format!("--size {size}: {}", output.status).into());
         }
     }
@@ -71,7 +94,8 @@ fn choice() -> Result<(), Failed> {
 /// Where `auto` would run a small picture, with the driver of this name: the CPU. Other lines have these words.
 fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
     let bench = Bench::new();
-    let arguments = ["plan", "--filter", "gaussian:sigma=2", "--size", "64x64x3", "--pictures", "2"];
+    let arguments =
+        ["plan", "--filter", "gaussian:sigma=2", "--size", "64x64x3", "--pictures", "2"];
     let output = bench.run_with(&arguments, &[("APRON_DRIVER", driver)])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let all = ["2 pictures of u8, from ordinary memory", "    cpu ", "    gpu:0 ", " on cpu"];
@@ -82,7 +106,14 @@ fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
 }
 
 fn reckons_with_gpu() -> Result<(), Failed> {
-    let words = ["GB/s up", "kernel", "staging", "to open gpu:0", "first call: cpu", "in the long run: cpu"];
+    let words = [
+        "GB/s up",
+        "kernel",
+        "staging",
+        "to open gpu:0",
+        "first call: cpu",
+        "in the long run: cpu",
+    ];
     reckons(built::emulator()?.as_os_str(), &words)
 }
 
@@ -92,12 +123,17 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
     let device = if emulator.is_some() { "gpu:0" } else { "cpu" };
     let launches = bench.path().join("launches");
     let settings = OsString::from(format!("launches={}", launches.display()));
-    let more = emulator.map(|driver| [("APRON_DRIVER", driver.as_os_str()), ("APRON_EMULATOR", &settings)]);
+    let more = emulator
+        .map(|driver| [("APRON_DRIVER", driver.as_os_str()), ("APRON_EMULATOR", &settings)]);
     let run = |arguments: &[&str]| -> Result<(String, String), Failed> {
         let output = bench.run_with(arguments, more.as_ref().map_or(&[][..], |more| more))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, said) = (text(&output.stdout), text(&output.stderr));
-        if output.status.success() { Ok((out, said)) } else { Err(format!("{arguments:?}: {said}").into()) }
+        if output.status.success() {
+            Ok((out, said))
+        } else {
+            Err(format!("{arguments:?}: {said}").into())
+        }
     };
     let filters = [
         "gaussian:2",
@@ -118,7 +154,11 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
             [(30, 20, 1), (90, 61, 3), (260, 130, 1), (64, 48, 2), (41, 300, 3)][number % 5];
         bench.put(
             "in.npy",
-            &npy(descr, &format!("({height}, {width}, {channels})"), &vec![60; width * height * channels * bytes]),
+            &npy(
+                descr,
+                &format!("({height}, {width}, {channels})"),
+                &vec![60; width * height * channels * bytes],
+            ),
         );
         let _ = std::fs::remove_file(&launches);
         // Every second one in chunks.
@@ -138,7 +178,9 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
         ])?;
         let launched = std::fs::read_to_string(&launches).unwrap_or_default();
         let size = format!("{width}x{height}x{channels}");
-        let (plan, _) = run(&["plan", "--filter", filter, "--size", &size, "--type", scalar, "--device", device])?;
+        let (plan, _) = run(&[
+            "plan", "--filter", filter, "--size", &size, "--type", scalar, "--device", device,
+        ])?;
         let chosen = plan.lines().find(|line| line.contains("<- chosen")).unwrap_or_default();
         let chosen = chosen.split_whitespace().next().unwrap_or_default();
         let what = format!(
@@ -155,14 +197,20 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
         let own: BTreeSet<_> = chosen.entries().collect();
         // Exact passes are separable's, but are other kernels.
         let in_passes = chosen == Variant::Separable && launched.contains("passes_rows");
-        let others: BTreeSet<_> =
-            Variant::all().flat_map(Variant::entries).filter(|entry| !own.contains(entry)).collect();
+        let others: BTreeSet<_> = Variant::all()
+            .flat_map(Variant::entries)
+            .filter(|entry| !own.contains(entry))
+            .collect();
         let right = in_passes || launched.lines().any(|entry| own.contains(entry));
         if !right || launched.lines().any(|entry| others.contains(entry)) {
             return Err(what.into());
         }
     }
-    if seen.len() < 4 { Err(format!("only {seen:?} ran").into()) } else { says_of_alpha(&run, &bench, device) }
+    if seen.len() < 4 {
+        Err(format!("only {seen:?} ran").into())
+    } else {
+        says_of_alpha(&run, &bench, device)
+    }
 }
 
 /// Runs the tool: what it prints, and what it says on standard error.
@@ -170,21 +218,38 @@ type Run<'a> = dyn Fn(&[&str]) -> Result<(String, String), Failed> + 'a;
 
 /// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its name.
 fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Failed> {
-    let header = "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();
+    let header =
+        "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();
     bench.put("in.pam", &[header, &[77; 800]].concat());
-    let (plan, _) = run(&["plan", "--filter", "gaussian:2", "--size", "20x10x4", "--device", device])?;
+    let (plan, _) =
+        run(&["plan", "--filter", "gaussian:2", "--size", "20x10x4", "--device", device])?;
     let chosen = plan.lines().find(|line| line.contains("<- chosen")).unwrap_or_default();
     let chosen = chosen.split_whitespace().next().unwrap_or_default();
-    for (alpha, expected) in [("auto", "weighted by alpha"), ("premultiply", "weighted by alpha"), ("filter", chosen)] {
+    for (alpha, expected) in
+        [("auto", "weighted by alpha"), ("premultiply", "weighted by alpha"), ("filter", chosen)]
+    {
         for (more, after) in [(&[][..], ""), (&["-f", "sobel"], ", gradient")] {
             // A gradient is no average.
             if alpha == "premultiply" && !more.is_empty() {
                 continue;
             }
-            let filter = ["filter", "in.pam", "out.pam", "-f", "gaussian:2", "--alpha", alpha, "--device", device];
+            let filter = [
+                "filter",
+                "in.pam",
+                "out.pam",
+                "-f",
+                "gaussian:2",
+                "--alpha",
+                alpha,
+                "--device",
+                device,
+            ];
             let (_, said) = run(&[&filter[..], more, &["--verbose", "--overwrite"]].concat())?;
             if !said.contains(&format!(", {expected}{after} on {device}; ")) {
-                return Err(format!("--alpha {alpha} {more:?}: {expected}{after} is not said: {said}").into());
+                return Err(format!(
+                    "--alpha {alpha} {more:?}: {expected}{after} is not said: {said}"
+                )
+                .into());
             }
         }
     }
@@ -197,16 +262,23 @@ fn remembers() -> Result<(), Failed> {
     bench.put("a.png", PICTURES[2].1);
     bench.put("tuned", b"nonsense\n\xff\xfe and more\n");
     let run = |name: &str, more: &[&str]| {
-        let arguments = [&["filter", "a.png", name, "--filter", "sharpen", "--device", "gpu:0"], more].concat();
+        let arguments =
+            [&["filter", "a.png", name, "--filter", "sharpen", "--device", "gpu:0"], more].concat();
         bench.run_with(&arguments, &[("APRON_CACHE", bench.path().as_os_str())])
     };
     let mut kept = Vec::new();
-    for (name, more) in [("plain.png", &[][..]), ("first.png", &["--autotune"]), ("second.png", &["--autotune"])] {
+    for (name, more) in
+        [("plain.png", &[][..]), ("first.png", &["--autotune"]), ("second.png", &["--autotune"])]
+    {
         let output = run(name, more)?;
         if !output.status.success() || bench.get(name)? != bench.get("plain.png")? {
             return Err(format!("{name}: {}, or another picture", output.status).into());
         }
         kept.push(bench.get("tuned")?.len());
     }
-    if kept[0] < kept[1] && kept[1] == kept[2] { Ok(()) } else { Err(format!("bytes kept: {kept:?}").into()) }
+    if kept[0] < kept[1] && kept[1] == kept[2] {
+        Ok(())
+    } else {
+        Err(format!("bytes kept: {kept:?}").into())
+    }
 }

@@ -41,7 +41,8 @@ pub(crate) fn judged(name: &str, script: &str, python: OsString) -> Result<(), F
     std::fs::write(&file, script)?;
     std::fs::write(bench.path().join("judge.py"), JUDGE)?;
     let output = Command::new(python).arg(file).arg("--apron").arg(tool::apron()?).output()?;
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() {
         println!("{name}: {}", out.lines().last().unwrap_or_default());
         Ok(())
@@ -80,7 +81,8 @@ fn compare(python: OsString, device: &str) -> Result<(), Failed> {
         // A process that opens a GPU takes its time.
         .args((device != "cpu").then_some("--quick"))
         .output()?;
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, said) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let last = out.lines().last().unwrap_or_default();
     if output.status.success() {
         println!("scipy::{device}: {last}");

@@ -5,7 +5,11 @@ use libtest_mimic::{Failed, Trial};
 use crate::tool::{Bench, PICTURES};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("steps::chain", chain), Trial::test("steps::alpha", alpha), Trial::test("steps::refused", refused)]
+    vec![
+        Trial::test("steps::chain", chain),
+        Trial::test("steps::alpha", alpha),
+        Trial::test("steps::refused", refused),
+    ]
 }
 
 /// Two filters in one call give what two calls give.
@@ -31,7 +35,8 @@ fn chain() -> Result<(), Failed> {
 /// White beside transparent black, under each mode.
 fn alpha() -> Result<(), Failed> {
     let bench = Bench::new();
-    let header = "P7\nWIDTH 4\nHEIGHT 1\nDEPTH 2\nMAXVAL 255\nTUPLTYPE GRAYSCALE_ALPHA\nENDHDR\n".as_bytes();
+    let header =
+        "P7\nWIDTH 4\nHEIGHT 1\nDEPTH 2\nMAXVAL 255\nTUPLTYPE GRAYSCALE_ALPHA\nENDHDR\n".as_bytes();
     bench.put("in.pam", &[header, &[255, 255, 255, 255, 0, 0, 0, 0]].concat());
     let cases: [(&[&str], &[u8]); 7] = [
         (&[], &[255, 255, 255, 170, 255, 85, 0, 0]),
@@ -44,7 +49,8 @@ fn alpha() -> Result<(), Failed> {
     ];
     for (number, (options, expected)) in cases.into_iter().enumerate() {
         let output = format!("{number}.pam");
-        let filter = ["filter", "in.pam", &output, "-f", "box:cols=3,rows=1", "--device", "cpu", "--quiet"];
+        let filter =
+            ["filter", "in.pam", &output, "-f", "box:cols=3,rows=1", "--device", "cpu", "--quiet"];
         bench.succeed(&[&filter[..], options].concat())?;
         let found = bench.get(&output)?;
         let values = &found[found.len().saturating_sub(expected.len())..];
@@ -61,14 +67,21 @@ fn refused() -> Result<(), Failed> {
     bench.put("in.png", PICTURES[0].1);
     let cases: [(&[&str], &[&str]); 4] = [
         (&["filter", "in.png", "out.png", "-f", "sobel-angle"], &["u8", "f32"]),
-        (&["filter", "in.png", "out.png", "-f", "sobel", "--variant", "direct-naive"], &["direct-naive", "sobel"]),
-        (&["filter", "in.png", "out.png", "-f", "sobel", "-f", "box:size=3", "--anchor", "1,1"], &["--anchor"]),
+        (
+            &["filter", "in.png", "out.png", "-f", "sobel", "--variant", "direct-naive"],
+            &["direct-naive", "sobel"],
+        ),
+        (
+            &["filter", "in.png", "out.png", "-f", "sobel", "-f", "box:size=3", "--anchor", "1,1"],
+            &["--anchor"],
+        ),
         (&["taps", "-f", "scharr"], &["scharr", "gradient"]),
     ];
     for (arguments, words) in cases {
         let output = bench.run(arguments)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let told = words.iter().all(|word| said.contains(word)) && said.trim_end().lines().count() == 1;
+        let told =
+            words.iter().all(|word| said.contains(word)) && said.trim_end().lines().count() == 1;
         if output.status.success() || !told || bench.contents().len() != 1 {
             return Err(format!("apron {arguments:?}: {}: {said:?}", output.status).into());
         }

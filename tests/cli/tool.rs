@@ -60,7 +60,11 @@ impl Bench {
     }
 
     /// Runs the tool there, with more in its environment.
-    pub(crate) fn run_with<S: AsRef<OsStr>>(&self, arguments: &[S], more: &[(&str, &OsStr)]) -> Result<Output, String> {
+    pub(crate) fn run_with<S: AsRef<OsStr>>(
+        &self,
+        arguments: &[S],
+        more: &[(&str, &OsStr)],
+    ) -> Result<Output, String> {
         let tool = apron()?;
         let mut command = Command::new(tool);
         command.args(arguments).envs(more.iter().copied()).current_dir(self.path());
@@ -103,13 +107,18 @@ impl Bench {
 pub(crate) fn refuse(bench: &Bench, arguments: &[&str], words: &[&str]) -> Result<(), Failed> {
     let before = bench.contents();
     let output = bench.run(arguments)?;
-    let (out, line) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, line) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let shown = format!("apron {arguments:?}: {}, stdout {out:?}, stderr {line:?}", output.status);
     // A signal has no code.
     if !matches!(output.status.code(), Some(1 | 2)) {
         return Err(format!("the exit code is not 1 or 2: {shown}").into());
     }
-    if !out.is_empty() || line.lines().count() != 1 || !line.ends_with('\n') || line.trim().is_empty() {
+    if !out.is_empty()
+        || line.lines().count() != 1
+        || !line.ends_with('\n')
+        || line.trim().is_empty()
+    {
         return Err(format!("not exactly one line on stderr: {shown}").into());
     }
     if let Some(word) = words.iter().find(|&&word| !line.contains(word)) {

@@ -36,14 +36,20 @@ const KINDS: [Kind; 8] = [
 ];
 
 fn array(kind: &Kind, values: &[i64]) -> Vec<u8> {
-    npy(kind.0, &format!("(1, {})", values.len()), &values.iter().flat_map(|&value| kind.1(value)).collect::<Vec<_>>())
+    npy(
+        kind.0,
+        &format!("(1, {})", values.len()),
+        &values.iter().flat_map(|&value| kind.1(value)).collect::<Vec<_>>(),
+    )
 }
 
 /// Ends of types through an identity, differences beyond f32, halves, and what no type of integers
 /// holds.
 fn every_type() -> Result<(), Failed> {
     let bench = Bench::new();
-    let is_equal = |kind: &Kind, output: &str, expected: &[i64]| match bench.get(output)? == array(kind, expected) {
+    let is_equal = |kind: &Kind, output: &str, expected: &[i64]| match bench.get(output)?
+        == array(kind, expected)
+    {
         true => Ok(()),
         false => Err(Failed::from(format!("{}: {output} is not {expected:?}", kind.0))),
     };
@@ -52,7 +58,9 @@ fn every_type() -> Result<(), Failed> {
         let values = [least, greatest, 1, 0, greatest - 1, greatest];
         bench.put("in.npy", &array(kind, &values));
         let run = |output: &str, more: &[&str]| {
-            bench.succeed(&[&["filter", "in.npy", output, "--overwrite", "--device", "cpu"], more].concat())
+            bench.succeed(
+                &[&["filter", "in.npy", output, "--overwrite", "--device", "cpu"], more].concat(),
+            )
         };
         run("same.npy", &["--filter", "identity"])?;
         is_equal(kind, "same.npy", &values)?;
@@ -103,8 +111,16 @@ fn lost() -> Result<(), Failed> {
     let bench = Bench::new();
     for (number, word) in [(4, "--offset 2147483648"), (6, "negative and became 0")] {
         bench.put("in.npy", &array(&KINDS[number], &[7, 9, 1, 2, 5, 5]));
-        let output =
-            bench.run(&["filter", "in.npy", "out.npy", "--overwrite", "--filter", "sobel-x", "--border", "wrap"])?;
+        let output = bench.run(&[
+            "filter",
+            "in.npy",
+            "out.npy",
+            "--overwrite",
+            "--filter",
+            "sobel-x",
+            "--border",
+            "wrap",
+        ])?;
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() || !said.contains(word) || said.lines().count() != 1 {
             return Err(format!("{}: {said}", KINDS[number].0).into());
@@ -122,13 +138,29 @@ fn lost() -> Result<(), Failed> {
 
 fn refused() -> Result<(), Failed> {
     let bench = Bench::new();
-    for (kind, value) in [(&KINDS[5], (1i64 << 53) + 1), (&KINDS[5], i64::MIN), (&KINDS[6], i64::MAX)] {
+    for (kind, value) in
+        [(&KINDS[5], (1i64 << 53) + 1), (&KINDS[5], i64::MIN), (&KINDS[6], i64::MAX)]
+    {
         bench.put("in.npy", &array(kind, &[1, value]));
         let words = [&*value.to_string(), "9007199254740992", "convert"];
         refuse(&bench, &["filter", "in.npy", "out.npy", "--filter", "identity"], &words)?;
     }
     bench.put("in.npy", &array(&KINDS[3], &[1, 2]));
-    refuse(&bench, &["filter", "in.npy", "out.npy", "--filter", "sobel-angle"], &["i32", "--output-type"])?;
-    let variant = ["filter", "in.npy", "out.npy", "--filter", "identity", "--variant", "fourier", "--device", "cpu"];
+    refuse(
+        &bench,
+        &["filter", "in.npy", "out.npy", "--filter", "sobel-angle"],
+        &["i32", "--output-type"],
+    )?;
+    let variant = [
+        "filter",
+        "in.npy",
+        "out.npy",
+        "--filter",
+        "identity",
+        "--variant",
+        "fourier",
+        "--device",
+        "cpu",
+    ];
     refuse(&bench, &variant, &["fourier", "f64"])
 }

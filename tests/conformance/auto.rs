@@ -4,7 +4,8 @@
 //! GPU to be chosen.
 
 use apron::{
-    Border, Device, Error, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar, Shape, Step, Work,
+    Border, Device, Error, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar,
+    Shape, Step, Work,
 };
 use conformance::product::Gpu;
 use conformance::suite::gpu_trial;
@@ -67,21 +68,35 @@ pub(crate) fn small_jobs_stay() -> Outcome {
     }
     let after = auto.reckoning(&work);
     let opening = |reckoning: &apron::Reckoning| reckoning.gpu.as_ref().map(|gpu| gpu.opening);
-    check(after.device == Device::Cpu && opening(&before) == opening(&after), format!("{before:?}\n{after:?}"))
+    check(
+        after.device == Device::Cpu && opening(&before) == opening(&after),
+        format!("{before:?}\n{after:?}"),
+    )
 }
 
 /// Everything that plans and pipelines offer gives the same bytes wherever it runs.
 fn same_bytes() -> Outcome {
     let src = picture(90, 60)?;
     let shape = src.shape();
-    for text in ["gaussian:sigma=1.5", "sobel", "unsharp:sigma=2", "box:size=15", "motion:length=41,angle=70"] {
+    for text in [
+        "gaussian:sigma=1.5",
+        "sobel",
+        "unsharp:sigma=2",
+        "box:size=15",
+        "motion:length=41,angle=70",
+    ] {
         let mut found = Vec::new();
         for (cpu_times, device) in [(NEVER, Device::Cpu), (ALWAYS, Device::Gpu(0))] {
             let auto = plan(text.parse::<Step>()?, cpu_times)?;
             let mut results = vec![auto.filter(&src)?];
-            check(auto.ran_on() == device, format!("{text} ran on {}, not {device}", auto.ran_on()))?;
+            check(
+                auto.ran_on() == device,
+                format!("{text} ran on {}, not {device}", auto.ran_on()),
+            )?;
             let mut batch = vec![Image::<u8>::zeroed(90, 60, 1)?, Image::<u8>::zeroed(90, 60, 1)?];
-            auto.run_batch(&mut batch.iter_mut().map(|dst| (src.view(), dst.view_mut())).collect::<Vec<_>>())?;
+            auto.run_batch(
+                &mut batch.iter_mut().map(|dst| (src.view(), dst.view_mut())).collect::<Vec<_>>(),
+            )?;
             check(auto.ran_on() == device, format!("{text}: a batch on {}", auto.ran_on()))?;
             results.extend(batch);
             let (mut source, mut rows) = (Rows(&src), Taken(Vec::new()));
@@ -92,7 +107,10 @@ fn same_bytes() -> Outcome {
             let mut chained = Image::zeroed(shape.width, shape.height, 1)?;
             pipeline.run(&src.view(), &mut chained.view_mut())?;
             let ran_on = pipeline.plans()[0].ran_on();
-            check(ran_on == device && pipeline.device() == Device::Auto, format!("{text}: a pipeline on {ran_on}"))?;
+            check(
+                ran_on == device && pipeline.device() == Device::Auto,
+                format!("{text}: a pipeline on {ran_on}"),
+            )?;
             results.push(chained);
             found.push(results);
         }
@@ -104,7 +122,8 @@ fn same_bytes() -> Outcome {
 
 /// Small windows of floats and of 16 bits give the same bits wherever they run, in whatever order a device would like best.
 fn same_bits() -> Outcome {
-    let floats = picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();
+    let floats =
+        picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();
     let floats = Image::from_vec(floats, 30, 60, 3)?;
     let words = Image::from_vec((0..5400).map(|i| (i * 7919 % 65521) as u16).collect(), 90, 60, 1)?;
     let thin: Vec<f32> = (0..17).map(|i| 0.01 + 0.003 * i as f32).collect();
@@ -120,11 +139,15 @@ fn same_bits() -> Outcome {
         let on = |cpu_times| -> Result<_, Failed> {
             let auto = plan(&filter, cpu_times)?;
             let (floats, words) = (auto.filter(&floats)?, auto.filter(&words)?);
-            let bits: Vec<u32> = floats.as_slice().iter().map(|value: &f32| value.to_bits()).collect();
+            let bits: Vec<u32> =
+                floats.as_slice().iter().map(|value: &f32| value.to_bits()).collect();
             Ok((bits, words, auto.ran_on()))
         };
         let (on_cpu, on_gpu) = (on(NEVER)?, on(ALWAYS)?);
-        check(on_cpu.2 == Device::Cpu && on_gpu.2 == Device::Gpu(0), format!("{filter}: not where it should run"))?;
+        check(
+            on_cpu.2 == Device::Cpu && on_gpu.2 == Device::Gpu(0),
+            format!("{filter}: not where it should run"),
+        )?;
         check(on_cpu.0 == on_gpu.0 && on_cpu.1 == on_gpu.1, format!("{filter}: bits differ"))?;
     }
     Ok(())
@@ -173,19 +196,31 @@ pub(crate) fn callers() -> Outcome {
 #[cfg(feature = "gpu")]
 fn images() -> Outcome {
     let auto = plan(step()?, NEVER)?;
-    let src = Image::from_vec(picture(64, 48)?.as_slice().iter().map(|&value| f32::from(value)).collect(), 64, 48, 1)?;
+    let src = Image::from_vec(
+        picture(64, 48)?.as_slice().iter().map(|&value| f32::from(value)).collect(),
+        64,
+        48,
+        1,
+    )?;
     for ordinal in 0..apron::gpu::Gpu::count()?.min(2) {
         let gpu = apron::gpu::Gpu::open(ordinal)?;
-        let expected: Image<f32> =
-            Plan::builder(step()?).border(Border::Reflect).device(Device::Gpu(ordinal)).build()?.filter(&src)?;
-        let (from, mut to, mut stream) = (gpu.upload(&src.view())?, gpu.image(src.shape())?, gpu.stream()?);
+        let expected: Image<f32> = Plan::builder(step()?)
+            .border(Border::Reflect)
+            .device(Device::Gpu(ordinal))
+            .build()?
+            .filter(&src)?;
+        let (from, mut to, mut stream) =
+            (gpu.upload(&src.view())?, gpu.image(src.shape())?, gpu.stream()?);
         auto.run_on_device(&from, &mut to, &mut stream)?;
         stream.synchronize()?;
         check(gpu.download(&to)? == expected, format!("another result on GPU {ordinal}"))?;
         let mut recorded = auto.record(from, gpu.image(src.shape())?)?;
         recorded.replay(&mut stream)?;
         stream.synchronize()?;
-        check(gpu.download(recorded.dst())? == expected, format!("another recorded result on GPU {ordinal}"))?;
+        check(
+            gpu.download(recorded.dst())? == expected,
+            format!("another recorded result on GPU {ordinal}"),
+        )?;
     }
     Ok(())
 }
@@ -217,8 +252,14 @@ pub(crate) mod scenarios {
         let auto = plan(step()?, ALWAYS)?;
         check(opening(&auto, src.shape()) > Duration::from_millis(100), "opened for nothing")?;
         check(auto.filter(&src)? == expected(step()?, &src)?, "another result")?;
-        check(auto.ran_on() == Device::Gpu(0) && auto.device() == Device::Auto, "the GPU was not used")?;
-        check(opening(&auto, src.shape()) == Duration::ZERO && auto.fallback().is_none(), "it is not open")
+        check(
+            auto.ran_on() == Device::Gpu(0) && auto.device() == Device::Auto,
+            "the GPU was not used",
+        )?;
+        check(
+            opening(&auto, src.shape()) == Duration::ZERO && auto.fallback().is_none(),
+            "it is not open",
+        )
     }
 
     /// The first calls run on the CPU; when enough is lost, the GPU is opened while calls go on, and then used.
@@ -230,7 +271,10 @@ pub(crate) mod scenarios {
         for call in 0.. {
             check(auto.filter(&src)? == expected, format!("call {call}: another result"))?;
             if auto.ran_on() == Device::Gpu(0) {
-                check(call >= 2 && meanwhile >= 2, format!("call {call}, {meanwhile} of them while it was opened"))?;
+                check(
+                    call >= 2 && meanwhile >= 2,
+                    format!("call {call}, {meanwhile} of them while it was opened"),
+                )?;
                 return Ok(());
             }
             let why = auto.reckoning(&Work::one(src.shape(), Scalar::U8)).why;
@@ -262,7 +306,10 @@ pub(crate) mod scenarios {
         let auto = losing(0.1, src.shape())?;
         let start = Instant::now();
         while auto.fallback().is_none() {
-            check(auto.filter(&src)? == expected && auto.ran_on() == Device::Cpu, "another result")?;
+            check(
+                auto.filter(&src)? == expected && auto.ran_on() == Device::Cpu,
+                "another result",
+            )?;
             check(start.elapsed() < Duration::from_secs(60), "it is never opened")?;
         }
         let said = auto.fallback().map(ToString::to_string).unwrap_or_default();
@@ -288,7 +335,8 @@ pub(crate) mod scenarios {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
         match auto.filter(&src) {
-            Err(Error::Driver { message, .. }) if message.contains("unspecified launch failure") => {}
+            Err(Error::Driver { message, .. })
+                if message.contains("unspecified launch failure") => {}
             other => return Err(format!("{other:?}").into()),
         }
         for auto in [auto, plan(step()?, ALWAYS)?] {
@@ -316,7 +364,8 @@ pub(crate) mod scenarios {
         for (width, height, device) in [(40_000, 5, Device::Cpu), (64, 48, Device::Gpu(0))] {
             let src = picture(width, height)?;
             let expected = Plan::builder(Filter::separable(&[0.25, 0.5, 0.3], &[0.5, 0.25, 0.5])?);
-            let expected = expected.border(Border::Reflect).device(Device::Cpu).build()?.filter(&src)?;
+            let expected =
+                expected.border(Border::Reflect).device(Device::Cpu).build()?.filter(&src)?;
             check(auto.filter(&src)? == expected, format!("{width}x{height}: another result"))?;
             check(auto.ran_on() == device, format!("{width}x{height} on {}", auto.ran_on()))?;
         }

@@ -27,9 +27,16 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ];
     for (name, device) in [("cpu", Device::Cpu), ("gpu", Gpu::DEVICE)] {
         for shared in [true, false] {
-            let name = format!("concurrency::{}::{name}", if shared { "one_plan" } else { "plans_of_their_own" });
+            let name = format!(
+                "concurrency::{}::{name}",
+                if shared { "one_plan" } else { "plans_of_their_own" }
+            );
             let test = move || threads(device, shared);
-            trials.push(if device == Device::Cpu { Trial::test(name, test) } else { gpu_trial(&name, gpu, test) });
+            trials.push(if device == Device::Cpu {
+                Trial::test(name, test)
+            } else {
+                gpu_trial(&name, gpu, test)
+            });
         }
     }
     // compute-sanitizer loses track of launches that come from many threads.
@@ -66,8 +73,13 @@ const THREADS: usize = 8;
 const TURNS: usize = 4;
 
 /// Filters of every family, so that all that a plan makes when it is first needed is asked for by many at once.
-pub(crate) const FILTERS: [&str; 5] =
-    ["gaussian:sigma=1.5", "motion:length=9,angle=30", "laplacian", "box:size=14", "motion:length=41,angle=70"];
+pub(crate) const FILTERS: [&str; 5] = [
+    "gaussian:sigma=1.5",
+    "motion:length=9,angle=30",
+    "laplacian",
+    "box:size=14",
+    "motion:length=41,angle=70",
+];
 
 pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
     Plan::builder(filter.parse::<apron::Filter>()?).border(Border::Wrap).device(device).build()
@@ -76,7 +88,8 @@ pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
 /// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.
 pub(crate) fn picture(thread: usize, turn: usize) -> apron::Result<Image<f32>> {
     let (width, height) = (40 + 13 * thread, 30 + 17 * turn);
-    let values = (0..width * height).map(|i| ((i * 7919 + thread * 31 + turn) % 1021) as f32).collect();
+    let values =
+        (0..width * height).map(|i| ((i * 7919 + thread * 31 + turn) % 1021) as f32).collect();
     Image::from_vec(values, width, height, 1)
 }
 
@@ -99,7 +112,10 @@ fn at_once(work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), Fail
             })
         };
         let threads: Vec<_> = (0..THREADS).map(work).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect()
     });
     results.into_iter().collect::<Result<(), _>>().map_err(Failed::from)
 }
@@ -119,10 +135,13 @@ fn threads(device: Device, shared: bool) -> Result<(), Failed> {
             let fail = |error: Error| format!("{filter}, thread {thread}: {error}");
             for turn in 0..TURNS {
                 let own = if shared { None } else { Some(plan(filter, device).map_err(fail)?) };
-                let found =
-                    picture(thread, turn).and_then(|src| run(own.as_ref().unwrap_or(&one), &src)).map_err(fail)?;
+                let found = picture(thread, turn)
+                    .and_then(|src| run(own.as_ref().unwrap_or(&one), &src))
+                    .map_err(fail)?;
                 if found.as_slice() != expected[thread * TURNS + turn].as_slice() {
-                    return Err(format!("{filter} on {device}: thread {thread}, turn {turn} has another result"));
+                    return Err(format!(
+                        "{filter} on {device}: thread {thread}, turn {turn} has another result"
+                    ));
                 }
             }
             Ok(())
@@ -152,7 +171,9 @@ fn panics(device: Device) -> Result<(), Failed> {
                     let _last = RunWhenDropped(&plan, &src);
                     std::panic::resume_unwind(Box::new("on purpose"));
                 }));
-                let what = result.err().and_then(|what| what.downcast_ref::<&str>().copied().map(str::to_owned));
+                let what = result
+                    .err()
+                    .and_then(|what| what.downcast_ref::<&str>().copied().map(str::to_owned));
                 if what.as_deref() != Some("on purpose") {
                     return Err(format!("another panic came: {what:?}"));
                 }
@@ -225,12 +246,17 @@ fn foreign_stream() -> Result<(), Failed> {
             let mut out = gpu.image(picture.shape())?;
             from.copy_from(&uploaded, &theirs)?;
             {
-                let (read, written) = ((from.format().scalar, from.strides()), (to.format().scalar, to.strides()));
+                let (read, written) =
+                    ((from.format().scalar, from.strides()), (to.format().scalar, to.strides()));
                 let (shape, rows) = (picture.shape(), 0..picture.shape().height);
                 // SAFETY: `from` is an image of this shape and these strides, and lives until the stream is synchronized.
-                let src = unsafe { DeviceView::from_raw(&gpu, from.address(), read, shape, 1, rows.clone())? };
+                let src = unsafe {
+                    DeviceView::from_raw(&gpu, from.address(), read, shape, 1, rows.clone())?
+                };
                 // SAFETY: as above, of `to`, which nothing else uses before its copy in the same stream.
-                let mut dst = unsafe { DeviceViewMut::from_raw(&gpu, to.address(), written, shape, 1, rows.clone())? };
+                let mut dst = unsafe {
+                    DeviceViewMut::from_raw(&gpu, to.address(), written, shape, 1, rows.clone())?
+                };
                 // SAFETY: `theirs` lives longer.
                 let mut stream = unsafe { gpu.stream_from_raw(theirs.handle()) };
                 plan.run_region(&src, &mut dst, 0..shape.width, rows, &mut stream)?;
@@ -259,7 +285,8 @@ fn recording() -> Result<(), Failed> {
                     // A plan of its own, with taps to upload.
                     let plan = plan(filter, Gpu::DEVICE)?;
                     let found = if thread % 2 == 0 {
-                        let mut recorded = plan.record(gpu.upload(&src.view())?, gpu.image(src.shape())?)?;
+                        let mut recorded =
+                            plan.record(gpu.upload(&src.view())?, gpu.image(src.shape())?)?;
                         let mut stream = gpu.stream()?;
                         recorded.replay(&mut stream)?;
                         stream.synchronize()?;
@@ -286,8 +313,9 @@ fn dropped_elsewhere() -> Result<(), Failed> {
     let width = 1 << 14;
     let height = (gpu.info().memory / SHARE / 4) as usize / width;
     for turn in 0..SHARE * 3 / 2 {
-        let image =
-            gpu.image(Shape { width, height, channels: 1 }).map_err(|error| format!("image {turn}: {error}"))?;
+        let image = gpu
+            .image(Shape { width, height, channels: 1 })
+            .map_err(|error| format!("image {turn}: {error}"))?;
         std::thread::spawn(move || drop(image)).join().map_err(|_| "dropping an image panics")?;
     }
     Ok(())

@@ -105,7 +105,8 @@ const SEPARABLE: [Fault; 5] = [
     Fault::DirectInstead,
 ];
 
-const PRODUCT: [Fault; 3] = [Fault::ColumnTapForgotten, Fault::RowAndColumnSwapped, Fault::DirectInstead];
+const PRODUCT: [Fault; 3] =
+    [Fault::ColumnTapForgotten, Fault::RowAndColumnSwapped, Fault::DirectInstead];
 
 const FOURIER: [Fault; 7] = [
     Fault::OnePixelTooFarOff,
@@ -136,7 +137,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     });
     let mut trials: Vec<_> = honest.into();
     for (order, faults) in ORDERS {
-        let faulty = |&fault| Trial::test(named(order, &format!("{fault:?}")), move || caught(order, fault));
+        let faulty =
+            |&fault| Trial::test(named(order, &format!("{fault:?}")), move || caught(order, fault));
         trials.extend(faults.iter().map(faulty));
     }
     trials.push(Trial::test("controls::nothing_run_is_a_failure", nothing_run));
@@ -149,20 +151,26 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn groups(order: Option<Order>) -> Vec<Group> {
     let small = Selection::Small;
     match order {
-        Some(Order::Separable) => [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
-            .into_iter()
-            .flatten()
-            .collect(),
-        Some(Order::Product) => ladder::product(),
-        None => {
-            [fourier::exhaustive(small), fourier::stored(small), fourier::ties(small)].into_iter().flatten().collect()
-        }
-        Some(Order::Direct) => {
-            [direct::exhaustive(small), direct::stored(small), direct::wild(small), direct::ties(small)]
+        Some(Order::Separable) => {
+            [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
                 .into_iter()
                 .flatten()
                 .collect()
         }
+        Some(Order::Product) => ladder::product(),
+        None => [fourier::exhaustive(small), fourier::stored(small), fourier::ties(small)]
+            .into_iter()
+            .flatten()
+            .collect(),
+        Some(Order::Direct) => [
+            direct::exhaustive(small),
+            direct::stored(small),
+            direct::wild(small),
+            direct::ties(small),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     }
 }
 
@@ -176,8 +184,10 @@ fn caught(order: Option<Order>, fault: Fault) -> Result<(), Failed> {
 
 fn nothing_run() -> Result<(), Failed> {
     let stand_in = [StandIn { order: Some(Order::Direct), fault: Fault::None }];
-    let passed =
-        [runner::run(&stand_in, &[]).verdict(&stand_in).is_ok(), Tally::default().verdict::<StandIn>(&[]).is_ok()];
+    let passed = [
+        runner::run(&stand_in, &[]).verdict(&stand_in).is_ok(),
+        Tally::default().verdict::<StandIn>(&[]).is_ok(),
+    ];
     if passed.contains(&true) { Err("a run of nothing passed".into()) } else { Ok(()) }
 }
 
@@ -208,17 +218,21 @@ fn told() -> Result<(), Failed> {
 fn drawn() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let window = Window::random(3, 3, 1);
-    let shapes = [(Fault::OnePixelOneUlpOff, (31, 17), 1), (Fault::LastPixelNotWritten, (1500, 2), 1)];
+    let shapes =
+        [(Fault::OnePixelOneUlpOff, (31, 17), 1), (Fault::LastPixelNotWritten, (1500, 2), 1)];
     for (fault, (width, height), wrong) in shapes {
         let stand_in = [StandIn { order: Some(Order::Direct), fault }];
         let problems = vec![Problem::new(width, height, 0xABC)];
         let group = Group { window: window.clone(), border: Border::Wrap, problems };
-        let tally = runner::run_into(Tally::reporting(Some(folder.path().to_owned())), &stand_in, &[group]);
+        let tally =
+            runner::run_into(Tally::reporting(Some(folder.path().to_owned())), &stand_in, &[group]);
         let told = tally.verdict(&stand_in).expect_err("a pixel is wrong");
-        let (_, path) = told.rsplit_once("drawn in ").ok_or_else(|| format!("nothing is drawn: {told}"))?;
+        let (_, path) =
+            told.rsplit_once("drawn in ").ok_or_else(|| format!("nothing is drawn: {told}"))?;
         let stem = path.trim_end_matches(".{png,json}");
         let picture = image::open(format!("{stem}.png"))?.into_rgb8();
-        let coloured: Vec<_> = picture.enumerate_pixels().filter(|(.., pixel)| pixel.0 != [0, 0, 0]).collect();
+        let coloured: Vec<_> =
+            picture.enumerate_pixels().filter(|(.., pixel)| pixel.0 != [0, 0, 0]).collect();
         // As large as the picture, or what is drawn of it, which ends where that ends.
         let (at_x, at_y) = if width < 1024 { (width / 2, height / 2) } else { (1023, height - 1) };
         let size = (width.min(1024) as u32, height as u32);
@@ -226,7 +240,8 @@ fn drawn() -> Result<(), Failed> {
         if picture.dimensions() != size || coloured.len() != wrong || place != Some((at_x, at_y)) {
             return Err(format!("{:?}, coloured: {coloured:?}", picture.dimensions()).into());
         }
-        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
+        let list: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
         let worst = &list["worst"][0];
         let right = list["wrong"] == wrong
             && list["implementation"] == format!("{fault:?} on paper")
@@ -237,7 +252,11 @@ fn drawn() -> Result<(), Failed> {
             return Err(format!("{list:#}").into());
         }
     }
-    if std::fs::read_dir(folder.path())?.count() == 4 { Ok(()) } else { Err("more than two reports are there".into()) }
+    if std::fs::read_dir(folder.path())?.count() == 4 {
+        Ok(())
+    } else {
+        Err("more than two reports are there".into())
+    }
 }
 
 /// Filters pixel by pixel, with a fault.
@@ -280,7 +299,12 @@ impl Ready for Prepared {
         Ok(self.stand_in.order)
     }
 
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()> {
         let fault = self.stand_in.fault;
         let Shape { width, height, channels } = shape;
         if fault == Fault::Fails && width == 5 {
@@ -294,13 +318,25 @@ impl Ready for Prepared {
         let bytes = (S::KIND, D::KIND) == (Kind::U8, Kind::U8);
         if bytes && !oracle::takes_bytes(self.border) {
             let expected = "a byte, or results in f32".into();
-            return Err(Error::Parameter { name: "border", value: self.border.to_string(), expected });
+            return Err(Error::Parameter {
+                name: "border",
+                value: self.border.to_string(),
+                expected,
+            });
         }
         let whole = (bytes && fault != Fault::NearTiesInF32).then(|| numerators(&self.window));
         let results: Vec<Vec<f64>> = (0..channels)
-            .map(|channel| plane(if fault == Fault::ChannelsSwapped { channels - 1 - channel } else { channel }))
+            .map(|channel| {
+                plane(if fault == Fault::ChannelsSwapped {
+                    channels - 1 - channel
+                } else {
+                    channel
+                })
+            })
             .map(|plane| match self.stand_in.order {
-                Some(Order::Separable | Order::Product) if !bytes => self.separable(&plane, (width, height)),
+                Some(Order::Separable | Order::Product) if !bytes => {
+                    self.separable(&plane, (width, height))
+                }
                 _ => self.direct(&plane, (width, height), whole.as_ref()),
             })
             .collect();
@@ -320,14 +356,22 @@ impl Ready for Prepared {
                 let middle = (x, y, channel) == (width / 2, height / 2, channels / 2);
                 let value = match fault {
                     // A few times what spectra in f32 are off.
-                    Fault::OnePixelTooFarOff if middle => value + 2e-6 * self.scale(&src.data[..shape.row_len()]),
+                    Fault::OnePixelTooFarOff if middle => {
+                        value + 2e-6 * self.scale(&src.data[..shape.row_len()])
+                    }
                     // What an inverse transform that is a pixel too short would put there.
-                    Fault::WrapsAround if x + 1 == width && width > 1 => results[channel][y * width],
+                    Fault::WrapsAround if x + 1 == width && width > 1 => {
+                        results[channel][y * width]
+                    }
                     _ => value,
                 };
                 let stored = if fault == Fault::OnePixelOneUlpOff && middle {
                     let right = D::nearest(value);
-                    let step = if D::KIND.is_integer() { 1.0 } else { value.abs() * f64::from(f32::EPSILON) };
+                    let step = if D::KIND.is_integer() {
+                        1.0
+                    } else {
+                        value.abs() * f64::from(f32::EPSILON)
+                    };
                     D::nearest(right.value() + if right.value() > 0.0 { -step } else { step })
                 } else {
                     store(fault, value)
@@ -366,8 +410,9 @@ fn numerators(window: &Window) -> (Vec<i128>, Denominator) {
         WholeTaps::Products(terms, point) => {
             let of = |i: usize| {
                 let start = if i == middle { point } else { 0 };
-                let product =
-                    |(row, column): &(Vec<i64>, Vec<i64>)| i128::from(row[i % cols]) * i128::from(column[i / cols]);
+                let product = |(row, column): &(Vec<i64>, Vec<i64>)| {
+                    i128::from(row[i % cols]) * i128::from(column[i / cols])
+                };
                 start + terms.iter().map(product).sum::<i128>()
             };
             (0..cols * window.rows).map(of).collect()
@@ -404,7 +449,9 @@ impl Prepared {
             (_, border) => border,
         };
         match self.stand_in.fault {
-            Fault::BorderOffByOne if i == last + 1 && n > 1 => Some(fold(border, i, n)?.saturating_sub(1)),
+            Fault::BorderOffByOne if i == last + 1 && n > 1 => {
+                Some(fold(border, i, n)?.saturating_sub(1))
+            }
             Fault::OnlyOneFold if border == Border::Reflect101 && outside => {
                 Some((if i < 0 { -i } else { 2 * last - i }).clamp(0, last) as usize)
             }
@@ -444,7 +491,8 @@ impl Prepared {
             (_, Border::Constant(value)) => f64::from(value as f32),
             _ => 0.0,
         };
-        let mut cells: Vec<(usize, usize)> = (0..cols * rows).map(|i| (i / cols, i % cols)).collect();
+        let mut cells: Vec<(usize, usize)> =
+            (0..cols * rows).map(|i| (i / cols, i % cols)).collect();
         match fault {
             Fault::RightToLeft => cells.sort_by_key(|&(row, col)| (row, cols - col)),
             Fault::ColumnByColumn => cells.sort_by_key(|&(row, col)| (col, row)),
@@ -461,7 +509,8 @@ impl Prepared {
                 return plane[y * width + x];
             }
             // The last row and column that the pixel's tile would load.
-            let edge = (x / TILE.0 * TILE.0 + TILE.0 + cols - 2, y / TILE.1 * TILE.1 + TILE.1 + rows - 2);
+            let edge =
+                (x / TILE.0 * TILE.0 + TILE.0 + cols - 2, y / TILE.1 * TILE.1 + TILE.1 + rows - 2);
             let (mut exact, mut sum) = (0i128, 0.0f32);
             for &(row, col) in &cells {
                 let source_x = self.find((x + col) as i64 - anchor.0 as i64, width);
@@ -482,7 +531,11 @@ impl Prepared {
                     exact += taps[place] * value as i128;
                 }
                 let (tap, value) = (tap as f32, value as f32);
-                sum = if fault == Fault::NotFused { tap * value + sum } else { tap.mul_add(value, sum) };
+                sum = if fault == Fault::NotFused {
+                    tap * value + sum
+                } else {
+                    tap.mul_add(value, sum)
+                };
                 if fault == Fault::SubnormalsFlushed && sum.is_subnormal() {
                     sum = 0.0;
                 }
@@ -500,12 +553,16 @@ impl Prepared {
         let (mut row, mut column) = (row.to_vec(), column.to_vec());
         match fault {
             Fault::ColumnTapForgotten if column.len() > 1 => column[window.rows - 1] = 0.0,
-            Fault::RowAndColumnSwapped if window.rows == window.cols => std::mem::swap(&mut row, &mut column),
+            Fault::RowAndColumnSwapped if window.rows == window.cols => {
+                std::mem::swap(&mut row, &mut column)
+            }
             _ => {}
         }
         let result = match fault {
             Fault::DirectInstead => scalar::direct(&plane, size, window.as_taps(), border),
-            Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => self.two_passes(&plane, size, &row, &column),
+            Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => {
+                self.two_passes(&plane, size, &row, &column)
+            }
             _ if self.stand_in.order == Some(Order::Product) => {
                 scalar::product(&plane, size, window.as_taps(), (&row, &column), border)
             }
@@ -515,17 +572,31 @@ impl Prepared {
     }
 
     /// Both passes, with a fault between them.
-    fn two_passes(&self, plane: &[f32], (width, height): (usize, usize), row: &[f64], column: &[f64]) -> Vec<f32> {
+    fn two_passes(
+        &self,
+        plane: &[f32],
+        (width, height): (usize, usize),
+        row: &[f64],
+        column: &[f64],
+    ) -> Vec<f32> {
         let constant = if let Border::Constant(value) = self.border { value as f32 } else { 0.0 };
-        let padded = Padded::new(plane, (width, height), self.window.as_taps(), self.border, constant);
+        let padded =
+            Padded::new(plane, (width, height), self.window.as_taps(), self.border, constant);
         let middle = |x: usize, y: usize| -> f32 {
             let outside = self.find(y as i64 - self.window.anchor.1 as i64, height).is_none();
             if outside && self.stand_in.fault == Fault::BorderNotFiltered {
                 return constant;
             }
             let values = &padded.data[y * padded.width + x..];
-            let sum = row.iter().zip(values).fold(0.0, |sum, (&tap, &value)| (tap as f32).mul_add(value, sum));
-            if self.stand_in.fault == Fault::MiddleInHalfPrecision { f16::from_f32(sum).to_f32() } else { sum }
+            let sum = row
+                .iter()
+                .zip(values)
+                .fold(0.0, |sum, (&tap, &value)| (tap as f32).mul_add(value, sum));
+            if self.stand_in.fault == Fault::MiddleInHalfPrecision {
+                f16::from_f32(sum).to_f32()
+            } else {
+                sum
+            }
         };
         let pixel = |x: usize, y: usize| -> f32 {
             let cells = column.iter().enumerate();

@@ -39,24 +39,37 @@ const LISTS: &[(&str, List)] = &[
 
 /// Equal taps over 8-bit pictures large enough to be counted, and over a few that are not.
 fn boxes(selection: Selection) -> Vec<Group> {
-    let shapes = ["size=13", "size=14", "size=31", "cols=14,rows=2", "cols=1,rows=40", "cols=200,rows=9", "size=60"];
+    let shapes = [
+        "size=13",
+        "size=14",
+        "size=31",
+        "cols=14,rows=2",
+        "cols=1,rows=40",
+        "cols=200,rows=9",
+        "size=60",
+    ];
     let presets = shapes.iter().map(|shape| Window::preset(&format!("box:{shape}")));
     let windows = presets.chain([
         Window::preset("box:size=15").anchored(0, 14),
         Window::dense("minus one", 13, 3, &[-1.0; 39]),
         Window::dense("a half", 5, 16, &[0.5; 80]),
     ]);
-    let borders = || select::BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]);
+    let borders =
+        || select::BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]);
     let mut groups = Vec::new();
     for window in windows {
         for border in borders() {
             let number = groups.len();
-            let problems =
-                [(301, 131), (700, 47), (40, 830), (30, 30)].iter().enumerate().map(|(i, &(width, height))| {
+            let problems = [(301, 131), (700, 47), (40, 830), (30, 30)].iter().enumerate().map(
+                |(i, &(width, height))| {
                     let problem = Problem::new(width, height, select::seed(11, 4 * number + i));
-                    let problem = problem.stored(Kind::U8, Kind::U8).channels(1 + (number + i) % 4).gaps(i, number % 3);
+                    let problem = problem
+                        .stored(Kind::U8, Kind::U8)
+                        .channels(1 + (number + i) % 4)
+                        .gaps(i, number % 3);
                     if i == 1 { problem.data(Data::Extremes) } else { problem }
-                });
+                },
+            );
             let problems = selection.cut(9, problems, number);
             groups.push(Group { window: window.clone(), border, problems });
         }
@@ -74,11 +87,16 @@ pub(crate) fn trials(selection: Selection) -> Vec<Trial> {
     let engine = LISTS.iter().map(|&(list, groups)| {
         let name = format!("cpu::engine::{list}");
         Trial::test(name.clone(), move || {
-            suite::check(&name, &[Product { variant: None, device: Device::Cpu }], &groups(selection))
+            suite::check(
+                &name,
+                &[Product { variant: None, device: Device::Cpu }],
+                &groups(selection),
+            )
         })
     });
     let forced = instruction_sets().into_iter().map(|(name, present)| {
-        Trial::test(format!("cpu::forced::{name}"), move || forced(name)).with_ignored_flag(!present)
+        Trial::test(format!("cpu::forced::{name}"), move || forced(name))
+            .with_ignored_flag(!present)
     });
     engine.chain(forced).chain([Trial::test("cpu::forced::unknown", unknown)]).collect()
 }
@@ -90,7 +108,9 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
     sets.extend([
         (
             "avx2",
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"),
+            is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c"),
         ),
         ("avx512", is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl")),
     ]);
@@ -109,13 +129,23 @@ fn forced(name: &str) -> Result<(), Failed> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let all = format!("ok. {} passed; 0 failed; 0 ignored", LISTS.len());
-    if output.status.success() && text.contains(&all) { Ok(()) } else { Err(text.into_owned().into()) }
+    if output.status.success() && text.contains(&all) {
+        Ok(())
+    } else {
+        Err(text.into_owned().into())
+    }
 }
 
 /// A set that does not exist is refused: the environment is read.
 fn unknown() -> Result<(), Failed> {
-    let output =
-        Command::new(std::env::current_exe()?).args(["cpu::engine::direct::ties"]).env("APRON_ISA", "mmx").output()?;
+    let output = Command::new(std::env::current_exe()?)
+        .args(["cpu::engine::direct::ties"])
+        .env("APRON_ISA", "mmx")
+        .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() && text.contains("APRON_ISA is mmx") { Ok(()) } else { Err(text.into_owned().into()) }
+    if !output.status.success() && text.contains("APRON_ISA is mmx") {
+        Ok(())
+    } else {
+        Err(text.into_owned().into())
+    }
 }

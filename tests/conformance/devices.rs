@@ -43,7 +43,8 @@ mod several {
         let src = picture(5, 2)?;
         for filter in FILTERS {
             let expected = run(&plan(filter, Device::Gpu(0))?, &src)?;
-            let plans: Vec<_> = (0..count()).map(|gpu| plan(filter, Device::Gpu(gpu))).collect::<Result<_>>()?;
+            let plans: Vec<_> =
+                (0..count()).map(|gpu| plan(filter, Device::Gpu(gpu))).collect::<Result<_>>()?;
             let turns = |first: usize| -> Result<bool> {
                 let mut same = true;
                 let around = || (0..2 * gpus.len()).map(|turn| (first + turn) % gpus.len());
@@ -51,7 +52,8 @@ mod several {
                 for at in around() {
                     same &= run(&plans[at], &src)? == expected;
                     let mut stream = gpus[at].stream()?;
-                    let (from, mut to) = (gpus[at].upload(&src.view())?, gpus[at].image(src.shape())?);
+                    let (from, mut to) =
+                        (gpus[at].upload(&src.view())?, gpus[at].image(src.shape())?);
                     plans[at].run_on_device(&from, &mut to, &mut stream)?;
                     under_way.push((at, from, to, stream));
                 }
@@ -62,12 +64,16 @@ mod several {
                 Ok(same)
             };
             let results: Vec<_> = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..gpus.len()).map(|first| scope.spawn(move || turns(first))).collect();
+                let threads: Vec<_> =
+                    (0..gpus.len()).map(|first| scope.spawn(move || turns(first))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(false))).collect()
             });
             for (first, same) in results.into_iter().enumerate() {
                 if !same? {
-                    return Err(format!("{filter}: another result in the thread that began on GPU {first}").into());
+                    return Err(format!(
+                        "{filter}: another result in the thread that began on GPU {first}"
+                    )
+                    .into());
                 }
             }
         }
@@ -92,7 +98,10 @@ mod several {
             ("source", plan.run_on_device(&foreign, &mut dst, &mut stream)),
             ("destination", plan.run_on_device(&src, &mut foreign_dst, &mut stream)),
             ("stream", plan.run_on_device(&src, &mut dst, &mut foreign_stream)),
-            ("recorded", plan.record(there.upload(&picture.view())?, there.image(shape)?).map(|_| ())),
+            (
+                "recorded",
+                plan.record(there.upload(&picture.view())?, there.image(shape)?).map(|_| ()),
+            ),
             ("replay", recorded.replay(&mut foreign_stream)),
             ("image to copy", dst.copy_from(&foreign, &stream)),
             ("stream of a copy", dst.copy_from(&src, &foreign_stream)),

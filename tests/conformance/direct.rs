@@ -29,7 +29,11 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 pub(crate) fn long(selection: Selection) -> Vec<Group> {
     select::long(
         selection,
-        vec![Window::random(3, 3, 71), Window::random(2, 5, 72), Window::random(9, 9, 73).anchored(4, 8)],
+        vec![
+            Window::random(3, 3, 71),
+            Window::random(2, 5, 72),
+            Window::random(9, 9, 73).anchored(4, 8),
+        ],
     )
 }
 
@@ -45,7 +49,8 @@ pub(crate) fn turns(_: Selection) -> Vec<Group> {
     let pairs = windows.into_iter().enumerate().map(|(i, window)| {
         let wide = if window.cols < 10 { (3 * 512 + 37, 29) } else { (3 * 32 + 5, 3 * 8 + 5) };
         let sizes = [wide, (101, if window.cols < 20 { 3 * 64 + 11 } else { 3 * 8 + 3 })];
-        let problem = |(n, (width, height))| Problem::new(width, height, select::seed(31 + i as u64, n));
+        let problem =
+            |(n, (width, height))| Problem::new(width, height, select::seed(31 + i as u64, n));
         (window, sizes.into_iter().enumerate().map(problem).collect())
     });
     select::turns(pairs.collect())
@@ -68,10 +73,24 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
 
 /// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel likes.
 pub(crate) fn windows() -> Vec<Window> {
-    let square = [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 15, 17, 19, 21, 31, 33, 51].map(|size| (size, size));
-    let oblong = [(5, 3), (3, 5), (1, 9), (9, 1), (6, 4), (17, 1), (1, 17), (31, 33), (301, 1), (1, 301), (12, 40)];
+    let square =
+        [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 15, 17, 19, 21, 31, 33, 51].map(|size| (size, size));
+    let oblong = [
+        (5, 3),
+        (3, 5),
+        (1, 9),
+        (9, 1),
+        (6, 4),
+        (17, 1),
+        (1, 17),
+        (31, 33),
+        (301, 1),
+        (1, 301),
+        (12, 40),
+    ];
     let sizes = square.into_iter().chain(oblong).enumerate();
-    let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random(cols, rows, 1000 + i as u64)).collect();
+    let mut windows: Vec<_> =
+        sizes.map(|(i, (cols, rows))| Window::random(cols, rows, 1000 + i as u64)).collect();
     windows.extend([
         Window::random(5, 5, 1).anchored(0, 0),
         Window::random(5, 5, 2).anchored(4, 4),
@@ -88,7 +107,9 @@ pub(crate) fn windows() -> Vec<Window> {
 
 /// What people filter with.
 fn presets() -> impl Iterator<Item = Window> {
-    ["gaussian:sigma=1.5", "sobel-x", "box:size=5", "sharpen", "laplacian", "emboss"].into_iter().map(Window::preset)
+    ["gaussian:sigma=1.5", "sobel-x", "box:size=5", "sharpen", "laplacian", "emboss"]
+        .into_iter()
+        .map(Window::preset)
 }
 
 /// One window for each kernel that differs in more than a number.
@@ -105,17 +126,20 @@ pub(crate) fn stored(selection: Selection) -> Vec<Group> {
 }
 
 pub(crate) fn wild(selection: Selection) -> Vec<Group> {
-    let zeros = Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
+    let zeros =
+        Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
     let nothing = Window::dense("all zero", 3, 2, &[0.0, -0.0, 0.0, 0.0, 0.0, -0.0]);
     let huge = Window::dense("huge", 2, 2, &[1e38, -3e38, 2e38, 1.0]);
     let tiny = Window::dense("tiny", 5, 1, &[1e-40, 1e-30, -1e-38, 3e-45, 1e-20]);
-    let windows = vec![zeros, nothing, huge, tiny, Window::random(5, 5, 21), Window::random(6, 3, 22)];
+    let windows =
+        vec![zeros, nothing, huge, tiny, Window::random(5, 5, 21), Window::random(6, 3, 22)];
     select::wild(selection, windows)
 }
 
 pub(crate) fn ties(selection: Selection) -> Vec<Group> {
-    let mean =
-        |cols: usize, rows: usize| Window::dense("mean", cols, rows, &vec![1.0 / (cols * rows) as f32; cols * rows]);
+    let mean = |cols: usize, rows: usize| {
+        Window::dense("mean", cols, rows, &vec![1.0 / (cols * rows) as f32; cols * rows])
+    };
     let quarters = [0.25, -0.5, 0.75, 1.25, 0.5, -1.75, 2.25, 0.5, -0.75];
     let windows = vec![
         mean(2, 2),

@@ -2,8 +2,8 @@
 //! f64's precision and against plain loops in the stated order.
 
 use apron::{
-    Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut, Number, Pipeline, Plan,
-    Shape, Step, Variant, f16,
+    Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut, Number,
+    Pipeline, Plan, Shape, Step, Variant, f16,
 };
 use conformance::select::BORDERS;
 use libtest_mimic::{Failed, Trial};
@@ -123,18 +123,23 @@ impl Plane {
 
     /// Whether the window at a pixel leaves the image.
     fn leaves(&self, filter: &Filter, x: usize, y: usize) -> bool {
-        let outside =
-            |at: usize, anchor: usize, window: usize, extent: usize| at < anchor || at + window - anchor > extent;
+        let outside = |at: usize, anchor: usize, window: usize, extent: usize| {
+            at < anchor || at + window - anchor > extent
+        };
         outside(x, filter.anchor().0, filter.cols(), self.width)
             || outside(y, filter.anchor().1, filter.rows(), self.height)
     }
 
     /// Each tap and the pixel under it, row by row.
     fn under(&self, filter: &Filter, border: Border, x: usize, y: usize) -> Vec<(f64, f64)> {
-        let (left, top) = (x as isize - filter.anchor().0 as isize, y as isize - filter.anchor().1 as isize);
-        let places = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
+        let (left, top) =
+            (x as isize - filter.anchor().0 as isize, y as isize - filter.anchor().1 as isize);
+        let places =
+            (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
         places
-            .map(|(row, col)| (filter.tap(row, col), self.at(left + col as isize, top + row as isize, border)))
+            .map(|(row, col)| {
+                (filter.tap(row, col), self.at(left + col as isize, top + row as isize, border))
+            })
             .collect()
     }
 }
@@ -158,7 +163,8 @@ fn exact(pairs: &[(f64, f64)]) -> (f64, f64, f64) {
 /// How far a result may be from the sum, in units of the sum of the products' magnitudes: what the
 /// documentation says.
 fn bound(filter: &Filter) -> f64 {
-    (filter.cols() * filter.rows() + 8).max(filter.cols() + filter.rows() + 8) as f64 * f64::EPSILON / 2.0
+    (filter.cols() * filter.rows() + 8).max(filter.cols() + filter.rows() + 8) as f64 * f64::EPSILON
+        / 2.0
 }
 
 /// Values of a type, small and up to its ends, and those that f64 just holds.
@@ -166,7 +172,8 @@ fn values<N: Number>(count: usize, seed: u64) -> Vec<N> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = 9_007_199_254_740_992.0f64;
     let ends = [f64::INFINITY, f64::NEG_INFINITY].map(|end| N::from_f64(end).to_f64());
-    let (least, greatest) = if N::IS_INTEGER { (ends[1].max(-end), ends[0].min(end)) } else { (-1e4, 1e4) };
+    let (least, greatest) =
+        if N::IS_INTEGER { (ends[1].max(-end), ends[0].min(end)) } else { (-1e4, 1e4) };
     let value = |random: &mut fastrand::Rng| match random.u8(0..4) {
         0 => random.f64() * 100.0,
         1 => greatest - (random.f64() * 3.0).floor(),
@@ -177,16 +184,30 @@ fn values<N: Number>(count: usize, seed: u64) -> Vec<N> {
 }
 
 /// Filters values whose rows have a gap between them, into others with another gap.
-fn filtered<S: Number, D: Number>(plan: &Plan, values: &[S], shape: Shape, gap: usize) -> Result<Vec<D>, Failed> {
+fn filtered<S: Number, D: Number>(
+    plan: &Plan,
+    values: &[S],
+    shape: Shape,
+    gap: usize,
+) -> Result<Vec<D>, Failed> {
     let (row, stride) = (shape.row_len(), shape.row_len() + gap);
     let mut spread = vec![S::from_f64(77.0); stride * shape.height];
-    spread.chunks_mut(stride).zip(values.chunks(row)).for_each(|(to, from)| to[..row].copy_from_slice(from));
+    spread
+        .chunks_mut(stride)
+        .zip(values.chunks(row))
+        .for_each(|(to, from)| to[..row].copy_from_slice(from));
     let untouched = D::from_f64(55.0);
     let mut results = vec![untouched; (stride + 1) * shape.height];
     let Shape { width, height, channels } = shape;
     let src = ImageView::with_stride(&spread, width, height, channels, stride)?;
-    plan.run_f64(&src, &mut ImageViewMut::with_stride(&mut results, width, height, channels, stride + 1)?)?;
-    if results.chunks(stride + 1).any(|row| row[shape.row_len()..].iter().any(|&value| value != untouched)) {
+    plan.run_f64(
+        &src,
+        &mut ImageViewMut::with_stride(&mut results, width, height, channels, stride + 1)?,
+    )?;
+    if results
+        .chunks(stride + 1)
+        .any(|row| row[shape.row_len()..].iter().any(|&value| value != untouched))
+    {
         return Err("what lies between rows was written".into());
     }
     Ok(results.chunks(stride + 1).flat_map(|results| &results[..row]).copied().collect())
@@ -267,8 +288,14 @@ fn check<S: Number, D: Number>(
 fn whole_numbers() -> Result<(), Failed> {
     fn check<N: Number + TryFrom<i128> + Into<i128>>(least: N, greatest: N) -> Result<(), Failed> {
         let shape = Shape { width: 23, height: 19, channels: 2 };
-        let texts =
-            ["laplacian", "sobel-y:size=7", "taps:3 -2 1; 5 0 -7; 1 1 1", "taps:1000003", "taps:1 4 6 4 1", "identity"];
+        let texts = [
+            "laplacian",
+            "sobel-y:size=7",
+            "taps:3 -2 1; 5 0 -7; 1 1 1",
+            "taps:1000003",
+            "taps:1 4 6 4 1",
+            "identity",
+        ];
         for (number, text) in texts.into_iter().enumerate() {
             let filter: Filter = text.parse()?;
             // As many bits as the sums leave.
@@ -278,19 +305,26 @@ fn whole_numbers() -> Result<(), Failed> {
             let most = (2f64.powi(53) / weight) as i128;
             let mut random = fastrand::Rng::with_seed(number as u64);
             let ends = (least.into().max(-most), greatest.into().min(most));
-            let whole: Vec<i128> = (0..shape.row_len() * shape.height).map(|_| random.i128(ends.0..=ends.1)).collect();
-            let values: Vec<N> = whole.iter().filter_map(|&value| N::try_from(value).ok()).collect();
+            let whole: Vec<i128> =
+                (0..shape.row_len() * shape.height).map(|_| random.i128(ends.0..=ends.1)).collect();
+            let values: Vec<N> =
+                whole.iter().filter_map(|&value| N::try_from(value).ok()).collect();
             for border in [Border::Constant(-7.0), Border::Wrap, Border::Reflect] {
                 let found: Vec<N> = filtered(&plan(&filter, border)?, &values, shape, 0)?;
                 let wide: Vec<f64> = whole.iter().map(|&value| value as f64).collect();
                 for (at, found) in found.into_iter().enumerate() {
                     let (pixel, channel) = (at / shape.channels, at % shape.channels);
                     let plane = Plane::of(&wide, shape, channel);
-                    let under = plane.under(&filter, border, pixel % shape.width, pixel / shape.width);
-                    let sum: i128 = under.iter().map(|&(tap, value)| tap as i128 * value as i128).sum();
+                    let under =
+                        plane.under(&filter, border, pixel % shape.width, pixel / shape.width);
+                    let sum: i128 =
+                        under.iter().map(|&(tap, value)| tap as i128 * value as i128).sum();
                     let expected = sum.clamp(least.into(), greatest.into());
                     if found.into() != expected {
-                        return fail(format!("{text}, {border}, {}: {found:?} where {expected} is right", N::NAME));
+                        return fail(format!(
+                            "{text}, {border}, {}: {found:?} where {expected} is right",
+                            N::NAME
+                        ));
                     }
                 }
             }
@@ -312,8 +346,12 @@ fn ties() -> Result<(), Failed> {
     let plan = plan(&"taps:0.5".parse::<Filter>()?, Border::Wrap)?;
     let shape = Shape { width: 9, height: 1, channels: 1 };
     let found: Vec<i32> = filtered(&plan, &[-7, -5, -3, -1, 0, 1, 3, 5, 7], shape, 0)?;
-    let large: Vec<i64> =
-        filtered(&plan, &[(1 << 52) + 1, (1 << 52) + 3, -(1 << 52) - 1, 1 << 53, 0, 0, 0, 0, 0i64], shape, 0)?;
+    let large: Vec<i64> = filtered(
+        &plan,
+        &[(1 << 52) + 1, (1 << 52) + 3, -(1 << 52) - 1, 1 << 53, 0, 0, 0, 0, 0i64],
+        shape,
+        0,
+    )?;
     let ends = [1 << 51, (1 << 51) + 2, -(1 << 51), 1 << 52];
     if (&found[..], &large[..4]) == (&[-4, -2, -2, 0, 0, 0, 2, 2, 4], &ends) {
         Ok(())
@@ -328,7 +366,8 @@ fn parabola() -> Result<(), Failed> {
     let values: Vec<f64> = (0..shape.width * shape.height)
         .map(|i| 4_600_000.0 + 0.01 * (i % shape.width) as f64 * (i % shape.width) as f64)
         .collect();
-    let found: Vec<f64> = filtered(&plan(Filter::laplacian(4)?, Border::Reflect101)?, &values, shape, 0)?;
+    let found: Vec<f64> =
+        filtered(&plan(Filter::laplacian(4)?, Border::Reflect101)?, &values, shape, 0)?;
     let inner = (1..39).flat_map(|y| (1..49).map(move |x| (x, y)));
     match inner.map(|(x, y)| found[y * shape.width + x]).find(|value| (value - 0.02).abs() > 1e-8) {
         Some(value) => fail(format!("{value} where 0.02 is right")),
@@ -355,7 +394,9 @@ fn order() -> Result<(), Failed> {
                 let plane = Plane::of(&values, shape, channel);
                 let expected = in_order(&plane, &filter, border, by_products.as_ref());
                 let found = found.iter().skip(channel).step_by(shape.channels);
-                if let Some(at) = found.zip(&expected).position(|(found, expected)| found != expected) {
+                if let Some(at) =
+                    found.zip(&expected).position(|(found, expected)| found != expected)
+                {
                     return fail(format!("{filter}, {border}: pixel {at} of channel {channel}"));
                 }
             }
@@ -370,22 +411,31 @@ type Products = (f64, Vec<(Vec<f64>, Vec<f64>)>);
 /// What a filter is computed by, as the documentation says.
 fn products_of(filter: &Filter) -> Option<Products> {
     let one = filter.separated().map(|(row, column)| (0.0, vec![(row.to_vec(), column.to_vec())]));
-    let (point, terms) = one.or_else(|| filter.summed().map(|(point, terms)| (point, terms.to_vec())))?;
+    let (point, terms) =
+        one.or_else(|| filter.summed().map(|(point, terms)| (point, terms.to_vec())))?;
     let worth = 2 * terms.len() * (filter.cols() + filter.rows()) < filter.cols() * filter.rows();
     worth.then_some((point, terms))
 }
 
-fn in_order(plane: &Plane, filter: &Filter, border: Border, products: Option<&Products>) -> Vec<f64> {
+fn in_order(
+    plane: &Plane,
+    filter: &Filter,
+    border: Border,
+    products: Option<&Products>,
+) -> Vec<f64> {
     let places = || (0..plane.height).flat_map(|y| (0..plane.width).map(move |x| (x, y)));
     let add = |sum: f64, (tap, value): (f64, f64)| sum + tap * value;
     let Some((point, terms)) = products else {
-        return places().map(|(x, y)| plane.under(filter, border, x, y).into_iter().fold(0.0, add)).collect();
+        return places()
+            .map(|(x, y)| plane.under(filter, border, x, y).into_iter().fold(0.0, add))
+            .collect();
     };
     let mut sums: Vec<f64> = Vec::new();
     for (row, column) in terms {
         let (left, top) = (filter.anchor().0 as isize, filter.anchor().1 as isize);
         let along = |x: usize, y: isize| {
-            let values = (0..row.len()).map(|col| plane.at(x as isize - left + col as isize, y, border));
+            let values =
+                (0..row.len()).map(|col| plane.at(x as isize - left + col as isize, y, border));
             row.iter().copied().zip(values).fold(0.0, add)
         };
         let lines = |x: usize, y: usize| {
@@ -441,15 +491,20 @@ fn large() -> Result<(), Failed> {
         let wide: Vec<f64> = values.iter().map(|value| value.to_f64()).collect();
         let mut random = fastrand::Rng::with_seed(number as u64);
         for _ in 0..200 {
-            let (x, y, channel) =
-                (random.usize(0..shape.width), random.usize(0..shape.height), random.usize(0..shape.channels));
+            let (x, y, channel) = (
+                random.usize(0..shape.width),
+                random.usize(0..shape.height),
+                random.usize(0..shape.channels),
+            );
             let plane = Plane::of(&wide, shape, channel);
             let found = found[(y * shape.width + x) * shape.channels + channel];
             let (sum, _, size) = exact(&plane.under(&filter, border, x, y));
             let kept = border == Border::Keep && plane.leaves(&filter, x, y);
             let expected = if kept { plane.values[y * shape.width + x] } else { sum };
             if (found - expected).abs() > size * bound(&filter) {
-                return fail(format!("{text}, {border}: {found} at {x},{y}, channel {channel}; {expected} is right"));
+                return fail(format!(
+                    "{text}, {border}: {found} at {x},{y}, channel {channel}; {expected} is right"
+                ));
             }
         }
     }
@@ -462,8 +517,11 @@ fn gradients() -> Result<(), Failed> {
     let mut values = values::<f64>(shape.row_len() * shape.height, 3);
     // Flat parts have no slope.
     values[200..500].fill(3.5);
-    let pairs =
-        [("sobel", "sobel-x", "sobel-y"), ("scharr", "scharr-x", "scharr-y"), ("prewitt", "prewitt-x", "prewitt-y")];
+    let pairs = [
+        ("sobel", "sobel-x", "sobel-y"),
+        ("scharr", "scharr-x", "scharr-y"),
+        ("prewitt", "prewitt-x", "prewitt-y"),
+    ];
     for (name, across, down) in pairs {
         let gradient: Gradient = name.parse()?;
         for border in BORDERS {
@@ -474,7 +532,9 @@ fn gradients() -> Result<(), Failed> {
             let window: Filter = across.parse()?;
             for at in 0..sizes.len() {
                 let pixel = at / shape.channels;
-                if border == Border::Keep && plane.leaves(&window, pixel % shape.width, pixel / shape.width) {
+                if border == Border::Keep
+                    && plane.leaves(&window, pixel % shape.width, pixel / shape.width)
+                {
                     if (sizes[at], angles[at]) != (values[at], values[at]) {
                         return fail(format!("{name}: value {at} is not kept"));
                     }
@@ -482,7 +542,9 @@ fn gradients() -> Result<(), Failed> {
                 }
                 let size = dx[at].hypot(dy[at]);
                 let slack = 1e-9 + 1e-12 * size;
-                let turn = (angles[at].cos() * size - dx[at]).abs().max((angles[at].sin() * size - dy[at]).abs());
+                let turn = (angles[at].cos() * size - dx[at])
+                    .abs()
+                    .max((angles[at].sin() * size - dy[at]).abs());
                 let flat = size == 0.0 && angles[at] != 0.0;
                 if (sizes[at] - size).abs() > slack || turn > slack || flat {
                     return fail(format!(
@@ -495,8 +557,12 @@ fn gradients() -> Result<(), Failed> {
     }
     let mut hole = vec![1.0; 25];
     hole[12] = f64::NAN;
-    let around: Vec<f64> =
-        filtered(&plan(Gradient::sobel(), Border::Wrap)?, &hole, Shape { width: 5, height: 5, channels: 1 }, 0)?;
+    let around: Vec<f64> = filtered(
+        &plan(Gradient::sobel(), Border::Wrap)?,
+        &hole,
+        Shape { width: 5, height: 5, channels: 1 },
+        0,
+    )?;
     if around[12] == 0.0 && around[11].is_nan() { Ok(()) } else { fail("the middle takes part") }
 }
 
@@ -504,13 +570,20 @@ fn gradients() -> Result<(), Failed> {
 fn pipelines() -> Result<(), Failed> {
     let shape = Shape { width: 33, height: 21, channels: 2 };
     let texts = ["gaussian:sigma=1.5", "sobel", "taps:0.3 0.4 0.3"];
-    let plans = || texts.iter().map(|text| plan(text.parse::<Step>()?, Border::Reflect)).collect::<Result<Vec<_>, _>>();
+    let plans = || {
+        texts
+            .iter()
+            .map(|text| plan(text.parse::<Step>()?, Border::Reflect))
+            .collect::<Result<Vec<_>, _>>()
+    };
     let values = values::<i16>(shape.row_len() * shape.height, 8);
     let Shape { width, height, channels } = shape;
     let src = ImageView::new(&values, width, height, channels)?;
     let pipeline = Pipeline::new(plans()?)?;
-    let (mut whole, mut wide) =
-        (Image::<i16>::zeroed(width, height, channels)?, Image::<f64>::zeroed(width, height, channels)?);
+    let (mut whole, mut wide) = (
+        Image::<i16>::zeroed(width, height, channels)?,
+        Image::<f64>::zeroed(width, height, channels)?,
+    );
     pipeline.run_f64(&src, &mut whole.view_mut())?;
     pipeline.run_f64(&src, &mut wide.view_mut())?;
     let mut expected: Vec<f64> = values.iter().map(|&value| value.into()).collect();
@@ -518,7 +591,11 @@ fn pipelines() -> Result<(), Failed> {
         expected = filtered(plan, &expected, shape, 0)?;
     }
     let rounded: Vec<_> = expected.iter().map(|&value| i16::from_f64(value)).collect();
-    if wide.as_slice() == expected && whole.as_slice() == rounded { Ok(()) } else { fail("steps one by one differ") }
+    if wide.as_slice() == expected && whole.as_slice() == rounded {
+        Ok(())
+    } else {
+        fail("steps one by one differ")
+    }
 }
 
 /// Colours weighted by alpha, copied alpha, and alpha that is taken away.
@@ -526,7 +603,9 @@ fn alpha() -> Result<(), Failed> {
     let shape = Shape { width: 29, height: 18, channels: 4 };
     let Shape { width, height, channels } = shape;
     let mut random = fastrand::Rng::with_seed(1);
-    let values: Vec<f64> = (0..shape.row_len() * height).map(|i| if i % 7 == 3 { 0.0 } else { random.f64() }).collect();
+    let values: Vec<f64> = (0..shape.row_len() * height)
+        .map(|i| if i % 7 == 3 { 0.0 } else { random.f64() })
+        .collect();
     let src = Image::from_vec(values.clone(), width, height, channels)?;
     for text in ["box:size=3", "gaussian:sigma=2", "taps:0.25 0.5 0.25"] {
         let filter: Filter = text.parse()?;
@@ -534,19 +613,29 @@ fn alpha() -> Result<(), Failed> {
             let pipeline = Pipeline::new(vec![plan(&filter, border)?])?;
             let run = |alpha: Alpha| -> Result<Vec<f64>, Failed> {
                 let mut dst = Image::zeroed(width, height, alpha.channels(channels))?;
-                pipeline.run_f64_with_extra(&src.view(), &mut dst.view_mut(), Extra::Straight, alpha)?;
+                pipeline.run_f64_with_extra(
+                    &src.view(),
+                    &mut dst.view_mut(),
+                    Extra::Straight,
+                    alpha,
+                )?;
                 Ok(dst.into_vec())
             };
-            let (weighted, kept, dropped) = (run(Alpha::Premultiply)?, run(Alpha::Keep)?, run(Alpha::Drop)?);
+            let (weighted, kept, dropped) =
+                (run(Alpha::Premultiply)?, run(Alpha::Keep)?, run(Alpha::Drop)?);
             let plain: Vec<f64> = filtered(&pipeline.plans()[0], &values, shape, 0)?;
-            let planes: Vec<_> = (0..channels).map(|channel| Plane::of(&values, shape, channel)).collect();
+            let planes: Vec<_> =
+                (0..channels).map(|channel| Plane::of(&values, shape, channel)).collect();
             for at in 0..values.len() {
                 let (pixel, channel) = (at / channels, at % channels);
                 let (x, y) = (pixel % width, pixel / width);
                 let under = |channel: usize| planes[channel].under(&filter, border, x, y);
                 let weight: f64 = under(3).iter().map(|(tap, alpha)| tap * alpha).sum();
-                let colour: f64 =
-                    under(channel).iter().zip(under(3)).map(|((tap, value), (_, a))| tap * value * a).sum();
+                let colour: f64 = under(channel)
+                    .iter()
+                    .zip(under(3))
+                    .map(|((tap, value), (_, a))| tap * value * a)
+                    .sum();
                 let average = if weight == 0.0 { 0.0 } else { colour / weight };
                 let is_kept = border == Border::Keep && planes[0].leaves(&filter, x, y);
                 let expected = match channel {
@@ -555,7 +644,8 @@ fn alpha() -> Result<(), Failed> {
                     _ => average,
                 };
                 let colours = if channel < 3 { plain[at] } else { values[at] };
-                let same = (weighted[at] - expected).abs() < 1e-10 * (1.0 + expected.abs()) && kept[at] == colours;
+                let same = (weighted[at] - expected).abs() < 1e-10 * (1.0 + expected.abs())
+                    && kept[at] == colours;
                 if !same || channel < 3 && dropped[pixel * 3 + channel] != plain[at] {
                     return fail(format!(
                         "{text}, {border}: {} at {x},{y}, channel {channel}; {expected}",
@@ -571,7 +661,11 @@ fn alpha() -> Result<(), Failed> {
     let src = Image::from_vec(vec![5e15, 0.0, 1.0, 1.0, 1.0, 1.0], 3, 1, 2)?;
     let mut dst = Image::<f64>::zeroed(3, 1, 2)?;
     pipeline.run_f64_with_extra(&src.view(), &mut dst.view_mut(), Extra::Straight, Alpha::Auto)?;
-    if (dst.as_slice()[2] - 1.0).abs() < 1e-15 { Ok(()) } else { fail(format!("{:?}", dst.as_slice())) }
+    if (dst.as_slice()[2] - 1.0).abs() < 1e-15 {
+        Ok(())
+    } else {
+        fail(format!("{:?}", dst.as_slice()))
+    }
 }
 
 /// A NaN under a window makes a NaN, whatever the tap; infinities keep their sign; zeros keep
@@ -597,7 +691,8 @@ fn special_values() -> Result<(), Failed> {
         if filter.summed().is_none() && found[31] != f64::INFINITY.copysign(centre) {
             return fail(format!("{text}: {} of an infinity", found[31]));
         }
-        let whole: Vec<i32> = filtered(&plan("identity".parse::<Filter>()?, Border::Wrap)?, &values, shape, 0)?;
+        let whole: Vec<i32> =
+            filtered(&plan("identity".parse::<Filter>()?, Border::Wrap)?, &values, shape, 0)?;
         if whole[31] != i32::MAX {
             return fail("an infinity is not saturated");
         }
@@ -608,7 +703,11 @@ fn special_values() -> Result<(), Failed> {
         Shape { width: 2, height: 1, channels: 1 },
         0,
     )?;
-    if zeros[0].is_sign_negative() && zeros[1].is_sign_positive() { Ok(()) } else { fail("a zero lost its sign") }
+    if zeros[0].is_sign_negative() && zeros[1].is_sign_positive() {
+        Ok(())
+    } else {
+        fail("a zero lost its sign")
+    }
 }
 
 /// What cannot be done is said: the value, the limit and the way out.
@@ -624,21 +723,30 @@ fn refused() -> Result<(), Failed> {
         values[(31 * 60 + 17) * 3 + 2] = beyond;
         let src = ImageView::new(&values, 60, 50, 3)?;
         let result = blur.run_f64(&src, &mut Image::<i64>::zeroed(60, 50, 3)?.view_mut());
-        let words = [&*beyond.to_string(), "row 31, column 17, channel 2", "9007199254740992", "convert"];
+        let words =
+            [&*beyond.to_string(), "row 31, column 17, channel 2", "9007199254740992", "convert"];
         says(result, &words)?;
     }
     let src = Image::<f64>::zeroed(8, 6, 1)?;
-    says(blur.run_f64(&src.view(), &mut Image::<f64>::zeroed(8, 7, 1)?.view_mut()), &["8x6x1", "8x7x1"])?;
+    says(
+        blur.run_f64(&src.view(), &mut Image::<f64>::zeroed(8, 7, 1)?.view_mut()),
+        &["8x6x1", "8x7x1"],
+    )?;
     let angles = plan(Gradient::sobel().angle(), Border::Wrap)?;
-    says(angles.run_f64(&src.view(), &mut Image::<i32>::zeroed(8, 6, 1)?.view_mut()), &["i32", "f64"])?;
+    says(
+        angles.run_f64(&src.view(), &mut Image::<i32>::zeroed(8, 6, 1)?.view_mut()),
+        &["i32", "f64"],
+    )?;
     angles.run_f64(&src.view(), &mut Image::<f16>::zeroed(8, 6, 1)?.view_mut())?;
     for variant in [Variant::Fourier, Variant::Matrix] {
-        let plan = Plan::builder(Filter::gaussian(1.0)?).device(Device::Cpu).variant(variant).build()?;
+        let plan =
+            Plan::builder(Filter::gaussian(1.0)?).device(Device::Cpu).variant(variant).build()?;
         let result = plan.run_f64(&src.view(), &mut Image::<f64>::zeroed(8, 6, 1)?.view_mut());
         says(result, &[variant.name(), "f64", "leave the variant out"])?;
     }
     let single = Pipeline::new(vec![blur])?;
     let mut dst = Image::<f64>::zeroed(8, 6, 1)?;
-    let result = single.run_f64_with_extra(&src.view(), &mut dst.view_mut(), Extra::Straight, Alpha::Keep);
+    let result =
+        single.run_f64_with_extra(&src.view(), &mut dst.view_mut(), Extra::Straight, Alpha::Keep);
     says(result, &["number of channels", "at least 2"])
 }

@@ -52,7 +52,9 @@ fn text(output: &Output) -> String {
 /// The lines of a failed run that tell most: the emulator's, and the first few failures.
 fn essence(output: &Output) -> String {
     let text = text(output);
-    let telling = |line: &&str| line.starts_with("emulator:") || line.contains("border ") || line.contains("error");
+    let telling = |line: &&str| {
+        line.starts_with("emulator:") || line.contains("border ") || line.contains("error")
+    };
     let lines: Vec<_> = text.lines().filter(telling).take(12).collect();
     if lines.is_empty() { text } else { lines.join("\n") }
 }
@@ -72,8 +74,11 @@ fn suite() -> Result<(), Failed> {
             command.args(["flow::"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "2")
         })
     };
-    let all =
-        || run(&new, "devices=2,", |command| command.args(["::gpu", "--skip", "flow::"]).env("APRON_GRID_ROWS", "5"));
+    let all = || {
+        run(&new, "devices=2,", |command| {
+            command.args(["::gpu", "--skip", "flow::"]).env("APRON_GRID_ROWS", "5")
+        })
+    };
     // That one keeps one thread busy.
     std::thread::scope(|scope| {
         let in_bands = scope.spawn(in_bands);
@@ -96,11 +101,19 @@ fn suite() -> Result<(), Failed> {
     let all = own.chain(of_studies);
     let missing: BTreeSet<_> = all.filter(|entry| !launched.contains(entry)).collect();
     println!("emulated: {} kernels in {:.1} s", launched.len(), started.elapsed().as_secs_f64());
-    if missing.is_empty() { Ok(()) } else { Err(format!("never launched in the emulator: {missing:?}").into()) }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("never launched in the emulator: {missing:?}").into())
+    }
 }
 
 /// One run that must find nothing; the kernels that it launches are written to a file.
-fn run(launches: &Path, settings: &str, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<(), String> {
+fn run(
+    launches: &Path,
+    settings: &str,
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<(), String> {
     let mut command = emulated(&format!("{settings}launches={}", launches.display()))?;
     let output = arguments(&mut command).output().map_err(|error| error.to_string())?;
     let text = text(&output);
@@ -221,11 +234,27 @@ mod survival {
 
     const SCENARIOS: &[Scenario] = &[
         Scenario { name: "memory_exhausted", settings: "memory=64KiB", run: too_large },
-        Scenario { name: "larger_than_memory", settings: "memory=256KiB", run: || goes_on(|| job(1000, 900)) },
+        Scenario {
+            name: "larger_than_memory",
+            settings: "memory=256KiB",
+            run: || goes_on(|| job(1000, 900)),
+        },
         // Source, intermediate image, destination. (These taps are parameters of the launch, and allocate nothing.)
-        Scenario { name: "allocation_1_fails", settings: "fail=cuMemAlloc_v2:1:2", run: || goes_on(small) },
-        Scenario { name: "allocation_2_fails", settings: "fail=cuMemAlloc_v2:2:2", run: || goes_on(small) },
-        Scenario { name: "allocation_3_fails", settings: "fail=cuMemAlloc_v2:3:2", run: || goes_on(small) },
+        Scenario {
+            name: "allocation_1_fails",
+            settings: "fail=cuMemAlloc_v2:1:2",
+            run: || goes_on(small),
+        },
+        Scenario {
+            name: "allocation_2_fails",
+            settings: "fail=cuMemAlloc_v2:2:2",
+            run: || goes_on(small),
+        },
+        Scenario {
+            name: "allocation_3_fails",
+            settings: "fail=cuMemAlloc_v2:3:2",
+            run: || goes_on(small),
+        },
         // In the third lane, when two bands are under way.
         Scenario {
             name: "exhausted_in_mid_run",
@@ -242,14 +271,24 @@ mod survival {
         Scenario {
             name: "lost_beside_another",
             settings: "devices=2,order=others-first,fail=cuStreamSynchronize:6:719",
-            run: || half_a_batch(Device::AllGpus, FlowOptions { feeders: Some(2), ..FlowOptions::default() }, 0),
+            run: || {
+                half_a_batch(
+                    Device::AllGpus,
+                    FlowOptions { feeders: Some(2), ..FlowOptions::default() },
+                    0,
+                )
+            },
         },
         Scenario {
             name: "exhausted_beside_another",
             settings: "devices=2,fail=cuMemAlloc_v2:9:2",
             run: || whole_batch(FlowOptions { feeders: Some(2), ..FlowOptions::default() }),
         },
-        Scenario { name: "pinned_allocation_fails", settings: "fail=cuMemAllocHost_v2:2:2", run: no_host_memory },
+        Scenario {
+            name: "pinned_allocation_fails",
+            settings: "fail=cuMemAllocHost_v2:2:2",
+            run: no_host_memory,
+        },
         Scenario {
             name: "launch_refused",
             settings: "fail=cuLaunchKernelEx:1:701",
@@ -284,7 +323,11 @@ mod survival {
         Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },
         Scenario { name: "auto_opens_beside", settings: "opening=500", run: choice::opens_beside },
         Scenario { name: "auto_by_many", settings: "opening=50", run: auto::callers },
-        Scenario { name: "auto_ends_while_it_opens", settings: "opening=1500", run: choice::ends_while_it_opens },
+        Scenario {
+            name: "auto_ends_while_it_opens",
+            settings: "opening=1500",
+            run: choice::ends_while_it_opens,
+        },
         Scenario {
             name: "auto_cannot_open",
             settings: "fail=cuDevicePrimaryCtxRetain:1:46",
@@ -296,19 +339,34 @@ mod survival {
             run: || choice::cannot_be_opened_at_once("opening the GPU"),
         },
         Scenario { name: "auto_lost", settings: "fail=cuLaunchKernelEx:1:719", run: choice::lost },
-        Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernelEx:1:701", run: choice::refused_once },
+        Scenario {
+            name: "auto_refused_once",
+            settings: "fail=cuLaunchKernelEx:1:701",
+            run: choice::refused_once,
+        },
         Scenario { name: "auto_too_large", settings: "memory=192KiB", run: choice::too_large },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
-        Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.2 or newer") },
+        Scenario {
+            name: "driver_too_old",
+            settings: "driver=9.2",
+            run: || absent("need one for 10.2 or newer"),
+        },
         Scenario { name: "old_driver", settings: "driver=11.2", run: || Ok(small()?) },
-        Scenario { name: "device_too_old", settings: "arch=61", run: || absent("compute capability 6.1") },
+        Scenario {
+            name: "device_too_old",
+            settings: "arch=61",
+            run: || absent("compute capability 6.1"),
+        },
     ];
 
     /// Each scenario, in a process of its own.
     pub(super) fn trials() -> impl Iterator<Item = Trial> {
         SCENARIOS.iter().map(|&Scenario { name, settings, .. }| {
             Trial::test(format!("emulated::survives::{name}"), move || {
-                let output = emulated(settings)?.env("APRON_SCENARIO", name).args(["--exact", name]).output()?;
+                let output = emulated(settings)?
+                    .env("APRON_SCENARIO", name)
+                    .args(["--exact", name])
+                    .output()?;
                 let passed = output.status.success() && text(&output).contains("ok. 1 passed");
                 if passed { Ok(()) } else { Err(essence(&output).into()) }
             })
@@ -327,8 +385,11 @@ mod survival {
         let data = (0..width * height).map(|i| (i * 7919 % 1021) as f32).collect();
         let src = Image::from_vec(data, width, height, 1)?;
         let on = |device| -> Result<Image<f32>> {
-            let plan =
-                Plan::builder(&filter).border(Border::Wrap).device(device).variant(Variant::Separable).build()?;
+            let plan = Plan::builder(&filter)
+                .border(Border::Wrap)
+                .device(device)
+                .variant(Variant::Separable)
+                .build()?;
             let mut dst = Image::<f32>::zeroed(width, height, 1)?;
             plan.run(&src.view(), &mut dst.view_mut())?;
             Ok(dst)
@@ -358,7 +419,11 @@ mod survival {
         }
         small()?;
         let left = gpu.memory()?.0;
-        if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
+        if left == free {
+            Ok(())
+        } else {
+            Err(format!("{} bytes leaked", free.abs_diff(left)).into())
+        }
     }
 
     /// A row of it alone is too large.
@@ -377,20 +442,32 @@ mod survival {
         working()?;
         small()?;
         let left = gpu.memory()?.0;
-        if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
+        if left == free {
+            Ok(())
+        } else {
+            Err(format!("{} bytes leaked", free.abs_diff(left)).into())
+        }
     }
 
     /// Six pictures with a plan for these devices: the outcome, and how many of the first pictures are right.
     fn six(device: Device, flow: FlowOptions) -> Result<(Result<()>, usize)> {
-        let picture =
-            |number: usize| Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1);
+        let picture = |number: usize| {
+            Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1)
+        };
         let sources = (0..6).map(picture).collect::<Result<Vec<_>>>()?;
         let zeroed = || Image::<u8>::zeroed(70, 50, 1);
         let filter: Filter = "gaussian:sigma=1".parse()?;
         let mut targets = (0..6).map(|_| zeroed()).collect::<Result<Vec<_>>>()?;
-        let plan = Plan::builder(&filter).device(device).variant(Variant::DirectNaive).flow(flow).build()?;
-        let mut views: Vec<_> =
-            sources.iter().zip(&mut targets).map(|(src, dst)| (src.view(), dst.view_mut())).collect();
+        let plan = Plan::builder(&filter)
+            .device(device)
+            .variant(Variant::DirectNaive)
+            .flow(flow)
+            .build()?;
+        let mut views: Vec<_> = sources
+            .iter()
+            .zip(&mut targets)
+            .map(|(src, dst)| (src.view(), dst.view_mut()))
+            .collect();
         let outcome = plan.run_batch(&mut views);
         drop(views);
         let cpu = Plan::builder(&filter).device(Device::Cpu).build()?;
@@ -411,7 +488,9 @@ mod survival {
     fn half_a_batch(device: Device, flow: FlowOptions, least: usize) -> Result<(), Failed> {
         let (outcome, right) = six(device, flow)?;
         match outcome {
-            Err(Error::InBatch { picture, error }) if says(&error, "unspecified launch failure") => {
+            Err(Error::InBatch { picture, error })
+                if says(&error, "unspecified launch failure") =>
+            {
                 let middle = (least..6).contains(&picture);
                 let told = format!("picture {picture} of six failed, {right} are right");
                 if middle && right >= picture { Ok(()) } else { Err(told.into()) }
@@ -439,7 +518,8 @@ mod survival {
                 ("laplacian", None),
             ] {
                 let filter: Filter = filter.parse()?;
-                let builder = Plan::builder(&filter).border(Border::Constant(0.0)).device(Device::Gpu(0));
+                let builder =
+                    Plan::builder(&filter).border(Border::Constant(0.0)).device(Device::Gpu(0));
                 let plan = builder.variant(variant).build()?;
                 plan.run(&src.view(), &mut Image::<f32>::zeroed(70, 50, 1)?.view_mut())?;
                 plans.push(plan);
@@ -447,8 +527,13 @@ mod survival {
             let recorded = plans[0].record(gpu.upload(&src.view())?, gpu.image(src.shape())?)?;
             let mut stream = gpu.stream()?;
             let texture = studies::Study::PaperTexture;
-            let mut texture = texture.plan(&"gaussian:sigma=2".parse()?, Border::Constant(0.0), &gpu, None)?;
-            texture.run_on_device(&gpu.upload(&src.view())?, &mut gpu.image(src.shape())?, &mut stream)?;
+            let mut texture =
+                texture.plan(&"gaussian:sigma=2".parse()?, Border::Constant(0.0), &gpu, None)?;
+            texture.run_on_device(
+                &gpu.upload(&src.view())?,
+                &mut gpu.image(src.shape())?,
+                &mut stream,
+            )?;
             let mark = stream.mark()?;
             Ok((plans, recorded, texture, mark, stream))
         };
@@ -463,7 +548,10 @@ mod survival {
     }
 
     fn no_host_memory() -> Result<(), Failed> {
-        recovers(small, |error| matches!(error, Error::HostMemory { bytes } if *bytes == 4 * SMALL.0 * SMALL.1))
+        recovers(
+            small,
+            |error| matches!(error, Error::HostMemory { bytes } if *bytes == 4 * SMALL.0 * SMALL.1),
+        )
     }
 
     fn says(error: &Error, words: &str) -> bool {

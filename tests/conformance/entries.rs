@@ -79,7 +79,10 @@ fn groups(variant: Variant) -> Vec<Group> {
         // Tiles in pairs, a window in parts, and one for which tiles are large.
         _ => ((251, 125), &[(5, 5), (100, 3), (100, 70)]),
     };
-    let sized = sizes.iter().filter(|_| variant.family() != Family::Fourier).map(|&taps| window(taps, taps));
+    let sized = sizes
+        .iter()
+        .filter(|_| variant.family() != Family::Fourier)
+        .map(|&taps| window(taps, taps));
     let others = others.iter().map(|&(cols, rows)| window(cols, rows).anchored(0, rows - 1));
     // Lines, which the passes for rows and for columns take.
     let lines = sizes.iter().chain(&[4, 300]).filter(|_| variant == Variant::DirectUnrolled);
@@ -99,14 +102,19 @@ fn groups(variant: Variant) -> Vec<Group> {
 fn sums(variant: Variant) -> Vec<Window> {
     let of_two = |size: usize| Window::random_sum(size, size, 4200 + size as u64);
     // A Gaussian of this sigma has a window of this size.
-    let masked = |size: usize| Window::preset(&format!("unsharp:sigma={}", (size / 2) as f64 / 4.0));
+    let masked =
+        |size: usize| Window::preset(&format!("unsharp:sigma={}", (size / 2) as f64 / 4.0));
     match variant {
         Variant::Separable => {
-            vec![Window::random_sum(9, 200, 4200).anchored(0, 199), Window::preset("unsharp:sigma=9")]
+            vec![
+                Window::random_sum(9, 200, 4200).anchored(0, 199),
+                Window::preset("unsharp:sigma=9"),
+            ]
         }
         Variant::SeparableFused => {
-            let sizes_of =
-                |part: &'static str| variant.entries().filter(move |entry| entry.contains(part)).filter_map(size_of);
+            let sizes_of = |part: &'static str| {
+                variant.entries().filter(move |entry| entry.contains(part)).filter_map(size_of)
+            };
             sizes_of("_two_").map(of_two).chain(sizes_of("_point_").map(masked)).collect()
         }
         _ => Vec::new(),
@@ -124,14 +132,24 @@ fn spectra() -> Vec<Group> {
         (Kind::F32, Kind::U8),
     ];
     let group = |(i, (input, result)): (usize, (Kind, Kind))| {
-        let problem = Problem::new(640, 150, select::seed(58, i)).channels(1 + 2 * (i % 2)).stored(input, result);
-        Group { window: Window::blur(19, 21, 4300 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
+        let problem = Problem::new(640, 150, select::seed(58, i))
+            .channels(1 + 2 * (i % 2))
+            .stored(input, result);
+        Group {
+            window: Window::blur(19, 21, 4300 + i as u64),
+            border: select::BORDERS[i],
+            problems: vec![problem],
+        }
     };
     // Large tiles; the types of the results go round.
     let large = |(i, (input, _)): (usize, (Kind, Kind))| {
         let (_, result) = kinds[(i + 1) % kinds.len()];
         let problem = Problem::new(2100, 5, select::seed(59, i)).stored(input, result);
-        Group { window: Window::blur(120, 100, 4400 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
+        Group {
+            window: Window::blur(120, 100, 4400 + i as u64),
+            border: select::BORDERS[i],
+            problems: vec![problem],
+        }
     };
     let kinds = || kinds.into_iter().enumerate();
     kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).chain(halves()).collect()
@@ -172,7 +190,8 @@ fn stored(variant: Variant) -> Vec<Group> {
         variant.entries().filter(|entry| entry.contains(part)).filter_map(size_of).collect()
     };
     let own = [(Kind::U8, Kind::U8, "_flat_"), (Kind::U8, Kind::F32, "_floats_")];
-    let own = own.into_iter().chain([(Kind::U16, Kind::U16, "_u16_"), (Kind::F16, Kind::F16, "_f16_")]);
+    let own =
+        own.into_iter().chain([(Kind::U16, Kind::U16, "_u16_"), (Kind::F16, Kind::F16, "_f16_")]);
     let own: Vec<_> = own.map(|(input, result, part)| (input, result, sizes_of(part))).collect();
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
@@ -182,25 +201,38 @@ fn stored(variant: Variant) -> Vec<Group> {
         };
         let border = select::BORDERS[i % select::BORDERS.len()];
         let problem = |n: usize, input: Kind| {
-            let problem = Problem::new(131, 19, select::seed(53, 2 * i + n)).channels(1 + (i + n) % 4);
+            let problem =
+                Problem::new(131, 19, select::seed(53, 2 * i + n)).channels(1 + (i + n) % 4);
             let is_own = |result: &Kind| {
-                own.iter().any(|(from, to, sizes)| (*from, *to) == (input, *result) && sizes.contains(&size))
+                own.iter().any(|(from, to, sizes)| {
+                    (*from, *to) == (input, *result) && sizes.contains(&size)
+                })
             };
             let mut results = RESULTS.into_iter().cycle().skip(i + n);
-            let result = results.find(|result| !is_own(result)).expect("No input has entries of its own for each result");
+            let result = results
+                .find(|result| !is_own(result))
+                .expect("No input has entries of its own for each result");
             problem.stored(input, result).gaps(n, i % 2)
         };
         let halves = if i.is_multiple_of(2) { Kind::U16 } else { Kind::F16 };
-        let mixed = Group { window: window.clone(), border, problems: vec![problem(0, Kind::U8), problem(1, halves)] };
+        let mixed = Group {
+            window: window.clone(),
+            border,
+            problems: vec![problem(0, Kind::U8), problem(1, halves)],
+        };
         // Strips inside the image and at each of its edges. Outside it, only whole numbers.
         let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
         let problem = |(channels, input, result): (usize, Kind, Kind)| {
-            let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels)).channels(channels);
+            let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels))
+                .channels(channels);
             problem.stored(input, result)
         };
         let own = own.iter().filter(|(.., sizes)| sizes.contains(&size));
-        let problems: Vec<_> =
-            own.flat_map(|&(input, result, _)| [1, 3, 4].map(|channels| problem((channels, input, result)))).collect();
+        let problems: Vec<_> = own
+            .flat_map(|&(input, result, _)| {
+                [1, 3, 4].map(|channels| problem((channels, input, result)))
+            })
+            .collect();
         if problems.is_empty() {
             return vec![mixed];
         }
@@ -225,11 +257,17 @@ fn matrices() -> Vec<Group> {
     let windows = [(13, 3, 1), (25, 3, 1), (5, 5, 1), (9, 3, 3), (17, 3, 4)];
     let group = |(i, (digits, (cols, rows, channels))): (usize, (u32, (usize, usize, usize)))| {
         let window = Window::dense("fractions", cols, rows, &taps(digits, rows * cols));
-        let problem = Problem::new(147, 19, select::seed(56, i)).channels(channels).stored(Kind::U8, Kind::U8);
+        let problem = Problem::new(147, 19, select::seed(56, i))
+            .channels(channels)
+            .stored(Kind::U8, Kind::U8);
         let border = select::BORDERS[1 + i % 5];
         Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
     };
-    (1..=3).flat_map(|digits| windows.map(|window| (digits, window))).enumerate().map(group).collect()
+    (1..=3)
+        .flat_map(|digits| windows.map(|window| (digits, window)))
+        .enumerate()
+        .map(group)
+        .collect()
 }
 
 /// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row; and one of two products.
@@ -254,7 +292,9 @@ fn pairs() -> Vec<Group> {
     ];
     let sums = sums.map(|(channels, text)| (channels, Window::preset(text)));
     let group = |(i, (channels, window)): (usize, (usize, Window))| {
-        let problem = Problem::new(147, 37, select::seed(57, i)).channels(channels).stored(Kind::U8, Kind::U8);
+        let problem = Problem::new(147, 37, select::seed(57, i))
+            .channels(channels)
+            .stored(Kind::U8, Kind::U8);
         let border = select::BORDERS[1 + i % 5];
         Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
     };
@@ -265,9 +305,16 @@ fn pairs() -> Vec<Group> {
 #[cfg(feature = "gpu")]
 fn means() -> Vec<Group> {
     let group = |i: usize| {
-        let problem = Problem::new(147, 37, select::seed(58, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
-        let window = Window::preset(if i < 4 { "box:cols=6,rows=4" } else { "box:cols=50,rows=52" });
-        Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
+        let problem = Problem::new(147, 37, select::seed(58, i))
+            .channels(1 + i % 4)
+            .stored(Kind::U8, Kind::U8);
+        let window =
+            Window::preset(if i < 4 { "box:cols=6,rows=4" } else { "box:cols=50,rows=52" });
+        Group {
+            window,
+            border: select::BORDERS[1 + i % 5],
+            problems: vec![problem.gaps(i % 2, i % 3)],
+        }
     };
     (0..8).map(group).collect()
 }
@@ -277,16 +324,27 @@ fn means() -> Vec<Group> {
 fn lines() -> Vec<Group> {
     const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
     let group = |(i, (cols, rows)): (usize, (usize, usize))| {
-        let problem = Problem::new(147, 37, select::seed(59, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
+        let problem = Problem::new(147, 37, select::seed(59, i))
+            .channels(1 + i % 4)
+            .stored(Kind::U8, Kind::U8);
         let window = match i {
             1 => Window::preset("gaussian:sigma-x=40,sigma-y=100"),
             _ => Window::blur_pair(cols, rows, 4300 + i as u64),
         };
-        Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
+        Group {
+            window,
+            border: select::BORDERS[1 + i % 5],
+            problems: vec![problem.gaps(i % 2, i % 3)],
+        }
     };
     let of_sum = |(i, text): (usize, &str)| {
-        let problem = Problem::new(147, 37, select::seed(60, i)).channels(1 + i).stored(Kind::U8, Kind::U8);
-        Group { window: Window::preset(text), border: select::BORDERS[1 + i], problems: vec![problem.gaps(i, 2 * i)] }
+        let problem =
+            Problem::new(147, 37, select::seed(60, i)).channels(1 + i).stored(Kind::U8, Kind::U8);
+        Group {
+            window: Window::preset(text),
+            border: select::BORDERS[1 + i],
+            problems: vec![problem.gaps(i, 2 * i)],
+        }
     };
     let sums = ["unsharp:sigma=9", "dog:sigma=4,wider=9"].into_iter().enumerate().map(of_sum);
     WINDOWS.into_iter().enumerate().map(group).chain(sums).collect()
@@ -302,7 +360,11 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
             Variant::RunningSums => means(),
             Variant::SpectraPasses => lines(),
             _ => {
-                suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
+                suite::check(
+                    &format!("{name}, {variant}"),
+                    &[OnDevice { variant }],
+                    &groups(variant),
+                )?;
                 if variant == Variant::Fourier { spectra() } else { stored(variant) }
             }
         };
@@ -319,27 +381,49 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
 #[cfg(feature = "gpu")]
 fn shared() -> Result<(), Failed> {
     let one = |window, border, problem| Group { window, border, problems: vec![problem] };
-    let bytes = |width, height, i| Problem::new(width, height, select::seed(54, i)).stored(Kind::U8, Kind::U8);
+    let bytes = |width, height, i| {
+        Problem::new(width, height, select::seed(54, i)).stored(Kind::U8, Kind::U8)
+    };
     let groups = [
-        one(Window::random(4, 3, 4200), Border::Reflect, Problem::new(35, 19, select::seed(54, 0)).channels(3)),
+        one(
+            Window::random(4, 3, 4200),
+            Border::Reflect,
+            Problem::new(35, 19, select::seed(54, 0)).channels(3),
+        ),
         // A thread settles a result by itself, a warp does, or a block takes several.
         one(Window::random(5, 5, 4201), Border::Keep, bytes(61, 23, 1).channels(3)),
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
         one(Window::random(24, 23, 4205), Border::Reflect101, bytes(61, 23, 8).channels(3)),
         one(Window::preset("box:cols=12,rows=10"), Border::Reflect, bytes(61, 23, 5).channels(3)),
-        one(Window::preset("box:cols=70,rows=60"), Border::Wrap, bytes(61, 23, 9).data(Data::Extremes)),
+        one(
+            Window::preset("box:cols=70,rows=60"),
+            Border::Wrap,
+            bytes(61, 23, 9).data(Data::Extremes),
+        ),
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),
-        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(3.0), bytes(9, 7, 4).channels(3)),
+        one(
+            Window::random_pair(257, 259, 4204).anchored(7, 250),
+            Border::Constant(3.0),
+            bytes(9, 7, 4).channels(3),
+        ),
         one(Window::preset("unsharp:sigma=9"), Border::Wrap, bytes(67, 70, 6).channels(2)),
-        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(3.0), bytes(67, 70, 7).channels(3)),
+        one(
+            Window::preset("dog:sigma=1,wider=9"),
+            Border::Constant(3.0),
+            bytes(67, 70, 7).channels(3),
+        ),
     ];
     // Settled from a copy of the image; of a smaller one there would be no room to sort them.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);
     let spectra = [one(heavy, Border::Wrap, bytes(260, 180, 10).channels(3))];
     // Counted, where rows may repeat.
-    let counted = [one(Window::preset("box:cols=70,rows=60"), Border::Wrap, bytes(61, 23, 11).data(Data::Extremes))];
+    let counted = [one(
+        Window::preset("box:cols=70,rows=60"),
+        Border::Wrap,
+        bytes(61, 23, 11).data(Data::Extremes),
+    )];
     let groups = [
         (Variant::DirectNaive, &groups[..]),
         (Variant::Separable, &passes),
@@ -357,8 +441,10 @@ fn shared() -> Result<(), Failed> {
 #[cfg(feature = "gpu")]
 fn of_studies() -> Result<(), Failed> {
     for (studies, groups) in ladder::of_entries() {
-        let on_device: Vec<_> =
-            studies.iter().map(|&study| conformance::study::OnDevice { study, by_rows: false }).collect();
+        let on_device: Vec<_> = studies
+            .iter()
+            .map(|&study| conformance::study::OnDevice { study, by_rows: false })
+            .collect();
         suite::check(&format!("{NAME}studies, {}", studies[0]), &on_device, &groups)?;
     }
     launched(Study::all().flat_map(Study::entries))

@@ -59,8 +59,8 @@ mod on_gpu {
 
     use apron::gpu::{HostImage, Span, Timeline, What};
     use apron::{
-        Border, Device, Error, FlowOptions, Gpus, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape,
-        Variant,
+        Border, Device, Error, FlowOptions, Gpus, Image, ImageView, ImageViewMut, Plan,
+        PlanBuilder, Result, Shape, Variant,
     };
     use conformance::problem::Window;
     use conformance::sample::{Data, Kind, Sample};
@@ -130,7 +130,10 @@ mod on_gpu {
         }
 
         fn builder(&self) -> PlanBuilder {
-            Plan::builder(&self.window.filter).border(self.border).device(Gpu::DEVICE).variant(self.variant)
+            Plan::builder(&self.window.filter)
+                .border(self.border)
+                .device(Gpu::DEVICE)
+                .variant(self.variant)
         }
 
         /// Holds each of these heights of bands to one band; returns how many were held, or `None` if the variant declines.
@@ -143,10 +146,16 @@ mod on_gpu {
                 (Kind::F32, Kind::U8) => self.typed::<f32, u8>(heights, pinned),
                 _ => self.typed::<f32, f32>(heights, pinned),
             };
-            found.map_err(|failed| format!("{}: {}", self.told(), failed.message().unwrap_or_default()).into())
+            found.map_err(|failed| {
+                format!("{}: {}", self.told(), failed.message().unwrap_or_default()).into()
+            })
         }
 
-        fn typed<S: Sample, D: Sample>(&self, heights: &[usize], pinned: bool) -> Result<Option<usize>, Failed> {
+        fn typed<S: Sample, D: Sample>(
+            &self,
+            heights: &[usize],
+            pinned: bool,
+        ) -> Result<Option<usize>, Failed> {
             let src = Strided::<S>::random(self.shape, self.seed as usize % 5, self.seed);
             let whole = match self.builder().band_rows(self.shape.height).build() {
                 Err(Error::Unsupported { .. }) => return Ok(None),
@@ -193,10 +202,12 @@ mod on_gpu {
             }
             let mut found = HostImage::<D>::zeroed(&gpu, self.shape).map_err(told)?;
             found.as_mut_slice().fill(D::OTHER_POISON);
-            plan.run_channels(&pinned.view(), &mut found.view_mut(), self.filtered).map_err(told)?;
+            plan.run_channels(&pinned.view(), &mut found.view_mut(), self.filtered)
+                .map_err(told)?;
             let bits: Vec<u32> = found.as_slice().iter().map(|value| value.bits()).collect();
             let rows = expected.data.chunks(expected.stride);
-            let right: Vec<u32> = rows.flat_map(|line| line[..row].iter().map(|value| value.bits())).collect();
+            let right: Vec<u32> =
+                rows.flat_map(|line| line[..row].iter().map(|value| value.bits())).collect();
             same(&bits, &right, row)
         }
     }
@@ -225,7 +236,11 @@ mod on_gpu {
     ];
 
     /// Every case that some variant takes; fails if one of the variants took none.
-    fn check_all(name: &str, cases: &[(Case<'_>, Vec<usize>)], variants: &[Option<Variant>]) -> Result<(), Failed> {
+    fn check_all(
+        name: &str,
+        cases: &[(Case<'_>, Vec<usize>)],
+        variants: &[Option<Variant>],
+    ) -> Result<(), Failed> {
         let started = std::time::Instant::now();
         let counts: Vec<AtomicUsize> = variants.iter().map(|_| AtomicUsize::new(0)).collect();
         cases.par_iter().enumerate().try_for_each(|(number, (case, heights))| {
@@ -238,10 +253,16 @@ mod on_gpu {
             Ok::<(), Failed>(())
         })?;
         let runs = counts.iter().map(|count| count.load(Ordering::Relaxed));
-        if let Some(none) = runs.clone().zip(variants).find_map(|(runs, variant)| (runs == 0).then_some(variant)) {
+        if let Some(none) =
+            runs.clone().zip(variants).find_map(|(runs, variant)| (runs == 0).then_some(variant))
+        {
             return Err(format!("{none:?} split nothing").into());
         }
-        println!("flow::{name}: {} splits in {:.1} s", runs.sum::<usize>(), started.elapsed().as_secs_f64());
+        println!(
+            "flow::{name}: {} splits in {:.1} s",
+            runs.sum::<usize>(),
+            started.elapsed().as_secs_f64()
+        );
         Ok(())
     }
 
@@ -279,7 +300,15 @@ mod on_gpu {
                 let shape = Shape { width: 21 + 5 * i, height: 41 + 3 * j, channels };
                 let filtered = if channels == 4 { 3 } else { channels };
                 let stored = STORED[number % STORED.len()];
-                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(81, number) };
+                let case = Case {
+                    window,
+                    border,
+                    variant: None,
+                    shape,
+                    stored,
+                    filtered,
+                    seed: seed(81, number),
+                };
                 cases.push((case, vec![2 + number % 6, 30]));
             }
         }
@@ -288,8 +317,11 @@ mod on_gpu {
 
     /// Pictures that are several tiles of spectra high, by windows of one and of several parts: bands begin on the grid of tiles.
     pub(super) fn tiles(selection: Selection) -> Result<(), Failed> {
-        let windows =
-            [Window::random(21, 40, 76), Window::random(5, 150, 77).anchored(4, 130), Window::blur(19, 31, 78)];
+        let windows = [
+            Window::random(21, 40, 76),
+            Window::random(5, 150, 77).anchored(4, 130),
+            Window::blur(19, 31, 78),
+        ];
         let mut cases = Vec::new();
         for (i, window) in windows.iter().enumerate() {
             for (j, &border) in BORDERS.iter().enumerate() {
@@ -300,7 +332,15 @@ mod on_gpu {
                 let shape = Shape { width: 33, height: 270 + 11 * j, channels: 1 + number % 2 };
                 let stored = STORED[(number + 1) % STORED.len()];
                 let filtered = shape.channels;
-                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(82, number) };
+                let case = Case {
+                    window,
+                    border,
+                    variant: None,
+                    shape,
+                    stored,
+                    filtered,
+                    seed: seed(82, number),
+                };
                 cases.push((case, vec![1, 120]));
             }
         }
@@ -313,8 +353,10 @@ mod on_gpu {
         let problems: Vec<_> = (0..count)
             .map(|number| {
                 let mut rng = Rng::with_seed(seed(83, number));
-                let (cols, rows) =
-                    (rng.usize(1..=12), [rng.usize(1..=12), rng.usize(1..=90)][usize::from(number % 4 == 0)]);
+                let (cols, rows) = (
+                    rng.usize(1..=12),
+                    [rng.usize(1..=12), rng.usize(1..=90)][usize::from(number % 4 == 0)],
+                );
                 let window = match number % 3 {
                     0 => Window::random(cols, rows, rng.u64(..)),
                     1 => Window::random_pair(cols, rows, rng.u64(..)),
@@ -322,7 +364,11 @@ mod on_gpu {
                 };
                 let anchored = number % 2 == 0;
                 let (cols, rows) = (window.cols, window.rows);
-                let window = if anchored { window.anchored(rng.usize(0..cols), rng.usize(0..rows)) } else { window };
+                let window = if anchored {
+                    window.anchored(rng.usize(0..cols), rng.usize(0..rows))
+                } else {
+                    window
+                };
                 (window, rng)
             })
             .collect();
@@ -335,7 +381,15 @@ mod on_gpu {
                 let shape = Shape { width: rng.usize(1..=70), height: rng.usize(2..=90), channels };
                 let stored = STORED[rng.usize(0..STORED.len())];
                 let (border, filtered) = (BORDERS[rng.usize(0..6)], rng.usize(1..=channels));
-                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(84, number) };
+                let case = Case {
+                    window,
+                    border,
+                    variant: None,
+                    shape,
+                    stored,
+                    filtered,
+                    seed: seed(84, number),
+                };
                 (case, vec![rng.usize(1..=shape.height), rng.usize(1..=8)])
             })
             .collect();
@@ -347,8 +401,10 @@ mod on_gpu {
     pub(super) fn callers() -> Result<(), Failed> {
         let window = Window::blur(1, 3, 79);
         let builder = || Plan::builder(&window.filter).border(Border::Wrap);
-        let (plan, cpu) =
-            (builder().device(Gpu::DEVICE).band_rows(600).build()?, builder().device(Device::Cpu).build()?);
+        let (plan, cpu) = (
+            builder().device(Gpu::DEVICE).band_rows(600).build()?,
+            builder().device(Device::Cpu).build()?,
+        );
         let shape = Shape { width: 1024, height: 1090, channels: 1 };
         let call = |number: usize| -> Result<(), Failed> {
             let src = Strided::<u8>::random(shape, 0, seed(87, number));
@@ -357,13 +413,15 @@ mod on_gpu {
                 plan.run(&src.view()?, &mut dst.view_mut()?).map(|()| dst.bits())
             };
             let (found, expected) = (run(&plan)?, run(&cpu)?);
-            Ok(same(&found, &expected, shape.width).map_err(|wrong| format!("caller {number}: {wrong}"))?)
+            Ok(same(&found, &expected, shape.width)
+                .map_err(|wrong| format!("caller {number}: {wrong}"))?)
         };
         let outcomes = std::thread::scope(|scope| {
             let outside: Vec<_> = (0..2).map(|number| scope.spawn(move || call(number))).collect();
             let (two, three) = rayon::join(|| call(2), || call(3));
-            let outside =
-                outside.into_iter().map(|caller| caller.join().unwrap_or_else(|_| Err("a caller panicked".into())));
+            let outside = outside
+                .into_iter()
+                .map(|caller| caller.join().unwrap_or_else(|_| Err("a caller panicked".into())));
             outside.chain([two, three]).collect::<Vec<_>>()
         });
         outcomes.into_iter().collect()
@@ -373,13 +431,17 @@ mod on_gpu {
     pub(super) fn memory() -> Result<(), Failed> {
         let shape = Shape { width: 101, height: 140, channels: 3 };
         let mut bounded = 0;
-        for (number, filter) in ["gaussian:sigma=1", "motion:length=5,angle=30"].iter().enumerate() {
+        for (number, filter) in ["gaussian:sigma=1", "motion:length=5,angle=30"].iter().enumerate()
+        {
             let window = Window::preset(filter);
             for border in [Border::Reflect101, Border::Wrap] {
                 let src = Strided::<u8>::random(shape, 0, seed(85, number));
                 let filter = |memory: u64| -> Result<Vec<u8>> {
-                    let plan =
-                        Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).memory(memory).build()?;
+                    let plan = Plan::builder(&window.filter)
+                        .border(border)
+                        .device(Gpu::DEVICE)
+                        .memory(memory)
+                        .build()?;
                     let mut dst = Strided::<u8>::new(shape, 0, || 0x5A);
                     plan.run(&src.view()?, &mut dst.view_mut()?)?;
                     Ok(dst.data)
@@ -388,10 +450,20 @@ mod on_gpu {
                 for memory in [1 << 20, 300 << 10, 100 << 10] {
                     match filter(memory) {
                         Ok(found) if found == expected => bounded += 1,
-                        Ok(_) => return Err(format!("{}, {memory} bytes: another result", window.name).into()),
+                        Ok(_) => {
+                            return Err(
+                                format!("{}, {memory} bytes: another result", window.name).into()
+                            );
+                        }
                         Err(Error::Parameter { name: "memory", value, expected }) => {
-                            let needed = expected.split(' ').find_map(|word| word.parse::<u64>().ok()).unwrap_or(0);
-                            if value != memory.to_string() || needed <= memory || filter(needed).is_err() {
+                            let needed = expected
+                                .split(' ')
+                                .find_map(|word| word.parse::<u64>().ok())
+                                .unwrap_or(0);
+                            if value != memory.to_string()
+                                || needed <= memory
+                                || filter(needed).is_err()
+                            {
                                 return Err(format!("memory is {value}: {expected}").into());
                             }
                         }
@@ -418,9 +490,12 @@ mod on_gpu {
     }
 
     fn batches(plan: &Plan, sources: &[Strided<u8>]) -> (Result<()>, Vec<Strided<u8>>) {
-        let mut targets: Vec<_> = sources.iter().map(|src| Strided::new(src.shape, 1, || 0x5A)).collect();
-        let views = sources.iter().zip(&mut targets).map(|(src, dst)| Ok((src.view()?, dst.view_mut()?)));
-        let outcome = views.collect::<Result<Vec<_>>>().and_then(|mut views| plan.run_batch(&mut views));
+        let mut targets: Vec<_> =
+            sources.iter().map(|src| Strided::new(src.shape, 1, || 0x5A)).collect();
+        let views =
+            sources.iter().zip(&mut targets).map(|(src, dst)| Ok((src.view()?, dst.view_mut()?)));
+        let outcome =
+            views.collect::<Result<Vec<_>>>().and_then(|mut views| plan.run_batch(&mut views));
         (outcome, targets)
     }
 
@@ -441,7 +516,9 @@ mod on_gpu {
                 ("bands", builder().device(Gpu::DEVICE).band_rows(9).build()?, 2),
                 (
                     "GPUs of a list",
-                    builder().device(Device::Gpus(Gpus::new(0..apron::gpu::Gpu::count()?)?)).build()?,
+                    builder()
+                        .device(Device::Gpus(Gpus::new(0..apron::gpu::Gpu::count()?)?))
+                        .build()?,
                     1,
                 ),
                 ("all GPUs", builder().device(Device::AllGpus).build()?, 1),
@@ -451,8 +528,11 @@ mod on_gpu {
                     let (outcome, found) = batches(&plan, &sources);
                     outcome?;
                     for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                        same(&found.bits(), &expected.bits(), expected.stride)
-                            .map_err(|wrong| format!("{filter}, {name}, turn {turn}, picture {number}: {wrong}"))?;
+                        same(&found.bits(), &expected.bits(), expected.stride).map_err(
+                            |wrong| {
+                                format!("{filter}, {name}, turn {turn}, picture {number}: {wrong}")
+                            },
+                        )?;
                     }
                 }
             }
@@ -469,11 +549,16 @@ mod on_gpu {
             for bad in [0, 2, 4] {
                 let mut targets: Vec<_> = sources
                     .iter()
-                    .map(|src| Image::<u8>::zeroed(src.shape.width, src.shape.height, src.shape.channels))
+                    .map(|src| {
+                        Image::<u8>::zeroed(src.shape.width, src.shape.height, src.shape.channels)
+                    })
                     .collect::<Result<_>>()?;
                 let shape = targets[bad].shape();
                 targets[bad] = Image::zeroed(shape.width + 1, shape.height, shape.channels)?;
-                let views = sources.iter().zip(&mut targets).map(|(src, dst)| Ok((src.view()?, dst.view_mut())));
+                let views = sources
+                    .iter()
+                    .zip(&mut targets)
+                    .map(|(src, dst)| Ok((src.view()?, dst.view_mut())));
                 let mut views = views.collect::<Result<Vec<_>>>()?;
                 match plan.run_batch(&mut views) {
                     Err(Error::InBatch { picture, error })
@@ -482,10 +567,13 @@ mod on_gpu {
                 }
                 drop(views);
                 for (number, (src, found)) in sources.iter().zip(&targets).enumerate().take(bad) {
-                    let mut expected = Image::zeroed(src.shape.width, src.shape.height, src.shape.channels)?;
+                    let mut expected =
+                        Image::zeroed(src.shape.width, src.shape.height, src.shape.channels)?;
                     plan.run(&src.view()?, &mut expected.view_mut())?;
                     if *found != expected {
-                        return Err(format!("picture {number}, before the wrong one, is not done").into());
+                        return Err(
+                            format!("picture {number}, before the wrong one, is not done").into()
+                        );
                     }
                 }
             }
@@ -495,8 +583,12 @@ mod on_gpu {
 
     /// Settings for runs with several feeders, with lanes that are many or few.
     fn crews() -> impl Iterator<Item = FlowOptions> {
-        let crews =
-            [(2, 4, None, None), (3, 7, Some(1), Some(64)), (2, 1, Some(2), None), (1, 2, Some(3), Some(1 << 20))];
+        let crews = [
+            (2, 4, None, None),
+            (3, 7, Some(1), Some(64)),
+            (2, 1, Some(2), None),
+            (1, 2, Some(3), Some(1 << 20)),
+        ];
         crews.into_iter().map(|(feeders, lanes, deep, share)| FlowOptions {
             feeders: Some(feeders),
             lanes: Some(lanes),
@@ -522,15 +614,20 @@ mod on_gpu {
                 let check = |number: usize, found: &[u32]| {
                     let row = expected[number].shape.row_len();
                     let rows = expected[number].data.chunks(expected[number].stride);
-                    let right: Vec<u32> = rows.flat_map(|line| line[..row].iter().map(|&value| value.into())).collect();
-                    same(found, &right, row).map_err(|wrong| format!("{told}, picture {number}: {wrong}"))
+                    let right: Vec<u32> = rows
+                        .flat_map(|line| line[..row].iter().map(|&value| value.into()))
+                        .collect();
+                    same(found, &right, row)
+                        .map_err(|wrong| format!("{told}, picture {number}: {wrong}"))
                 };
                 let call = || -> Result<(), Failed> {
                     let (outcome, found) = batches(&plan, &sources);
                     outcome?;
                     for (number, found) in found.iter().enumerate() {
                         let rows = found.data.chunks(found.stride);
-                        let bits = rows.flat_map(|line| &line[..found.shape.row_len()]).map(|&value| value.into());
+                        let bits = rows
+                            .flat_map(|line| &line[..found.shape.row_len()])
+                            .map(|&value| value.into());
                         check(number, &bits.collect::<Vec<_>>())?;
                     }
                     Ok(())
@@ -539,15 +636,18 @@ mod on_gpu {
                 one.and(other)?;
                 let pinned = sources.iter().map(|src| {
                     let mut image = HostImage::<u8>::zeroed(&gpu, src.shape)?;
-                    let rows = src.data.chunks(src.stride).flat_map(|line| &line[..src.shape.row_len()]);
+                    let rows =
+                        src.data.chunks(src.stride).flat_map(|line| &line[..src.shape.row_len()]);
                     image.as_mut_slice().iter_mut().zip(rows).for_each(|(to, from)| *to = *from);
                     Ok((image, HostImage::<u8>::zeroed(&gpu, src.shape)?))
                 });
                 let mut pinned: Vec<_> = pinned.collect::<Result<_>>()?;
-                let mut views: Vec<_> = pinned.iter_mut().map(|(src, dst)| (src.view(), dst.view_mut())).collect();
+                let mut views: Vec<_> =
+                    pinned.iter_mut().map(|(src, dst)| (src.view(), dst.view_mut())).collect();
                 plan.run_batch(&mut views)?;
                 for (number, (_, found)) in pinned.iter().enumerate() {
-                    let bits: Vec<u32> = found.as_slice().iter().map(|&value| value.into()).collect();
+                    let bits: Vec<u32> =
+                        found.as_slice().iter().map(|&value| value.into()).collect();
                     check(number, &bits).map_err(|wrong| format!("pinned: {wrong}"))?;
                 }
             }
@@ -560,7 +660,8 @@ mod on_gpu {
     pub(super) fn feeders_ended() -> Result<(), Failed> {
         let sources = pictures(13);
         let window = Window::preset("gaussian:sigma=1");
-        let (outcome, expected) = batches(&Plan::builder(&window.filter).device(Gpu::DEVICE).build()?, &sources);
+        let (outcome, expected) =
+            batches(&Plan::builder(&window.filter).device(Gpu::DEVICE).build()?, &sources);
         outcome?;
         for options in crews() {
             let (left, late) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -582,14 +683,21 @@ mod on_gpu {
                 late.store(0, Ordering::Relaxed);
                 let (outcome, found) = batches(&plan, &sources);
                 let done = match outcome {
-                    Err(Error::InBatch { picture, error }) if matches!(*error, Error::Cancelled { .. }) => picture,
+                    Err(Error::InBatch { picture, error })
+                        if matches!(*error, Error::Cancelled { .. }) =>
+                    {
+                        picture
+                    }
                     // A band that is done later than its follower has nothing to tell, so 11 times may be all.
                     Ok(()) if after == 11 && late.load(Ordering::Relaxed) == 0 => sources.len(),
                     other => return Err(format!("ended after {after}: {other:?}").into()),
                 };
-                for (number, (found, expected)) in found.iter().zip(&expected).enumerate().take(done) {
-                    same(&found.bits(), &expected.bits(), expected.stride)
-                        .map_err(|wrong| format!("ended after {after}, picture {number}: {wrong}"))?;
+                for (number, (found, expected)) in
+                    found.iter().zip(&expected).enumerate().take(done)
+                {
+                    same(&found.bits(), &expected.bits(), expected.stride).map_err(|wrong| {
+                        format!("ended after {after}, picture {number}: {wrong}")
+                    })?;
                 }
                 // Each feeder may have been about to tell something.
                 let feeders = 3 * apron::gpu::Gpu::count()? as usize;
@@ -614,7 +722,11 @@ mod on_gpu {
             timeline: Some(timeline.clone()),
             ..FlowOptions::default()
         };
-        let plan = Plan::builder(&window.filter).device(Device::AllGpus).band_rows(9).flow(options).build()?;
+        let plan = Plan::builder(&window.filter)
+            .device(Device::AllGpus)
+            .band_rows(9)
+            .flow(options)
+            .build()?;
         batches(&plan, &sources).0?;
         let mut spans = timeline.take();
         if !timeline.take().is_empty() {
@@ -639,12 +751,16 @@ mod on_gpu {
                 return Err(format!("a band's spans: {band:?}").into());
             }
         }
-        let mut uploads: Vec<_> = spans.chunks(all.len()).map(|band| (&band[1], &band[3])).collect();
+        let mut uploads: Vec<_> =
+            spans.chunks(all.len()).map(|band| (&band[1], &band[3])).collect();
         uploads.sort_by_key(|(upload, _)| (upload.gpu, upload.lane, upload.start));
         for pair in uploads.windows(2) {
             let ((before, download), (upload, _)) = (pair[0], pair[1]);
-            if (before.gpu, before.lane) == (upload.gpu, upload.lane) && download.end > upload.start {
-                return Err(format!("two bands in a lane at once: {download:?} and {upload:?}").into());
+            if (before.gpu, before.lane) == (upload.gpu, upload.lane) && download.end > upload.start
+            {
+                return Err(
+                    format!("two bands in a lane at once: {download:?} and {upload:?}").into()
+                );
             }
         }
         Ok(())

@@ -52,7 +52,8 @@ pub(crate) fn windows(selection: Selection) -> Vec<Window> {
         (3, 260),
     ];
     let sizes = sizes.into_iter().enumerate();
-    let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random(cols, rows, 3000 + i as u64)).collect();
+    let mut windows: Vec<_> =
+        sizes.map(|(i, (cols, rows))| Window::random(cols, rows, 3000 + i as u64)).collect();
     windows.extend([
         Window::random(51, 51, 1).anchored(0, 0),
         Window::random(40, 52, 2).anchored(39, 51),
@@ -61,13 +62,19 @@ pub(crate) fn windows(selection: Selection) -> Vec<Window> {
     ]);
     windows.extend(["gaussian:sigma=5", "motion:length=41,angle=30"].map(Window::preset));
     // A pair of large tiles takes seconds there: one window stands for all that have them.
-    let is_short = |window: &Window| window.cols.max(window.rows) < 96 || (window.cols, window.rows) == (101, 101);
+    let is_short = |window: &Window| {
+        window.cols.max(window.rows) < 96 || (window.cols, window.rows) == (101, 101)
+    };
     windows.retain(|window| selection != Selection::Emulated || is_short(window));
     windows
 }
 
 pub(crate) fn seams(selection: Selection) -> Vec<Group> {
-    let windows = vec![Window::random(5, 5, 81), Window::random(17, 17, 82), Window::random(20, 9, 83).anchored(19, 0)];
+    let windows = vec![
+        Window::random(5, 5, 81),
+        Window::random(17, 17, 82),
+        Window::random(20, 9, 83).anchored(19, 0),
+    ];
     select::seams(selection, windows, |window| {
         // What a tile of 128 gives, across and down; tiles go in pairs, side by side.
         let (across, down) = (129 - window.cols, 129 - window.rows);
@@ -76,20 +83,28 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
 }
 
 pub(crate) fn stored(selection: Selection) -> Vec<Group> {
-    let windows =
-        vec![Window::random(19, 23, 13), Window::random(51, 51, 16).anchored(3, 50), Window::random(9, 120, 17)];
+    let windows = vec![
+        Window::random(19, 23, 13),
+        Window::random(51, 51, 16).anchored(3, 50),
+        Window::random(9, 120, 17),
+    ];
     select::stored(selection, windows)
 }
 
 pub(crate) fn wild(selection: Selection) -> Vec<Group> {
-    let zeros = Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
+    let zeros =
+        Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
     let large = Window::dense("large", 2, 2, &[1e5, -3e5, 2e5, 1.0]);
     let windows = vec![zeros, large, Window::random(5, 5, 21), Window::random(36, 23, 22)];
     let mut groups = select::wild(selection, windows);
     // Tiles are computed in pairs: the infinity lies in the second one of a pair, or in the first.
     for (i, width) in [200, 90].into_iter().enumerate() {
         let problems = vec![Problem::new(width, 30, select::seed(12, i)).data(Data::Lone)];
-        groups.push(Group { window: Window::random(5, 5, 23), border: Border::Constant(2.5), problems });
+        groups.push(Group {
+            window: Window::random(5, 5, 23),
+            border: Border::Constant(2.5),
+            problems,
+        });
     }
     groups
 }
@@ -117,8 +132,10 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     for (w, window) in windows.into_iter().enumerate() {
         for (b, border) in select::BORDERS.into_iter().chain(outside).enumerate() {
             let problems = (0..6).map(|i| {
-                let problem = Problem::new(61 + 19 * i, 140 - 17 * i, select::seed(14, groups.len() * 6 + i));
-                let problem = problem.data(if (w + b + i) % 2 == 0 { Data::Infinite } else { Data::Holes });
+                let problem =
+                    Problem::new(61 + 19 * i, 140 - 17 * i, select::seed(14, groups.len() * 6 + i));
+                let problem =
+                    problem.data(if (w + b + i) % 2 == 0 { Data::Infinite } else { Data::Holes });
                 match i {
                     1 => problem.stored(Kind::F32, Kind::F16).channels(2),
                     3 => problem.stored(Kind::F16, Kind::F32).gaps(3, 5),
@@ -149,16 +166,24 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
 /// one sum, in the order of the taps.
 pub(crate) fn parts(selection: Selection) -> Vec<Group> {
     let sizes = [(87, 1), (1, 87), (150, 3), (3, 150), (100, 90), (700, 2), (2, 700)];
-    let sizes = sizes.into_iter().filter(|&(_, rows)| selection != Selection::Emulated || rows < 700);
+    let sizes =
+        sizes.into_iter().filter(|&(_, rows)| selection != Selection::Emulated || rows < 700);
     let mut groups = Vec::new();
     for (i, (cols, rows)) in sizes.enumerate() {
         let window = Window::random(cols, rows, 3100 + i as u64);
-        let problem = |width, height, number| Problem::new(width, height, select::seed(13, 8 * i + number));
+        let problem =
+            |width, height, number| Problem::new(width, height, select::seed(13, 8 * i + number));
         // Sums that overflow, and sums that only spectra have no room for.
         let outside = |number| vec![problem(23, 17, number), problem(87, 1, number + 1)];
-        let inside = vec![problem(23, 17, 4).data(Data::Wild), problem(150, 140, 5).data(Data::Lone).channels(2)];
-        let all =
-            [(Border::Constant(3e38), outside(0)), (Border::Constant(5e36), outside(2)), (Border::Reflect, inside)];
+        let inside = vec![
+            problem(23, 17, 4).data(Data::Wild),
+            problem(150, 140, 5).data(Data::Lone).channels(2),
+        ];
+        let all = [
+            (Border::Constant(3e38), outside(0)),
+            (Border::Constant(5e36), outside(2)),
+            (Border::Reflect, inside),
+        ];
         for (border, problems) in all {
             let problems = selection.cut(2, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
@@ -188,8 +213,9 @@ pub(crate) fn turns(selection: Selection) -> Vec<Group> {
 }
 
 pub(crate) fn ties(selection: Selection) -> Vec<Group> {
-    let mean =
-        |cols: usize, rows: usize| Window::dense("mean", cols, rows, &vec![1.0 / (cols * rows) as f32; cols * rows]);
+    let mean = |cols: usize, rows: usize| {
+        Window::dense("mean", cols, rows, &vec![1.0 / (cols * rows) as f32; cols * rows])
+    };
     let windows = vec![
         mean(2, 2),
         mean(6, 6),

@@ -37,7 +37,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let mut trials = vec![Trial::test("generated::refused", refused)];
     for property in &PROPERTIES {
         // Memory of a device is a GPU's.
-        let devices: &[_] = if property.name == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
+        let devices: &[_] =
+            if property.name == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
         for &device in devices {
             let place = if device == Device::Cpu { "cpu" } else { "gpu" };
             let name = format!("generated::{}::{place}", property.name);
@@ -45,7 +46,11 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
                 let name = name.clone();
                 move || run(&name, device, property, selection)
             };
-            trials.push(if device == Device::Cpu { Trial::test(name, test) } else { gpu_trial(&name, gpu, test) });
+            trials.push(if device == Device::Cpu {
+                Trial::test(name, test)
+            } else {
+                gpu_trial(&name, gpu, test)
+            });
         }
     }
     trials
@@ -103,12 +108,20 @@ fn count(property: &Property, selection: Selection) -> Result<usize, String> {
 fn number(variable: &str) -> Result<Option<u64>, String> {
     match std::env::var(variable) {
         Err(_) => Ok(None),
-        Ok(text) => text.parse().map(Some).map_err(|_| format!("{variable} is \"{text}\": a whole number is needed")),
+        Ok(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("{variable} is \"{text}\": a whole number is needed")),
     }
 }
 
 /// Batches of recipes, on as many threads as there are; the first failure, shrunk.
-fn run(name: &str, device: Device, property: &'static Property, selection: Selection) -> Result<(), Failed> {
+fn run(
+    name: &str,
+    device: Device,
+    property: &'static Property,
+    selection: Selection,
+) -> Result<(), Failed> {
     let count = count(property, selection)?;
     // Less of each where threads of a GPU are emulated.
     let work = if selection == Selection::Full || device == Device::Cpu { WORK } else { WORK / 16 };
@@ -131,14 +144,17 @@ fn run(name: &str, device: Device, property: &'static Property, selection: Selec
             scope.spawn(|| {
                 loop {
                     let batch = next.fetch_add(1, Ordering::Relaxed);
-                    if batch >= batches || !failures.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                    if batch >= batches
+                        || !failures.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+                    {
                         break;
                     }
                     let seed = first.wrapping_add(batch as u64);
                     if let Err(failure) = run_batch(seed, cases, &recipes(), &|recipe| {
                         (property.check)(recipe, &implementations, &counts)
                     }) {
-                        let again = format!("APRON_SEED={seed} APRON_GENERATED=256, --exact {name}");
+                        let again =
+                            format!("APRON_SEED={seed} APRON_GENERATED=256, --exact {name}");
                         failures
                             .lock()
                             .unwrap_or_else(PoisonError::into_inner)
@@ -148,10 +164,15 @@ fn run(name: &str, device: Device, property: &'static Property, selection: Selec
             });
         }
     });
-    if let Some(failure) = failures.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next() {
+    if let Some(failure) =
+        failures.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next()
+    {
         return Err(failure.into());
     }
-    let (runs, seen) = (counts.runs.into_inner(), counts.seen.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let (runs, seen) = (
+        counts.runs.into_inner(),
+        counts.seen.into_inner().unwrap_or_else(PoisonError::into_inner),
+    );
     // A few problems may miss a variant.
     let due = implementations.iter().filter(|_| count >= 2 * BATCH).map(Implementation::name);
     let missing: Vec<_> = due.filter(|name| !seen.contains(name)).collect();
@@ -183,9 +204,15 @@ fn run_batch(
     recipes: &BoxedStrategy<Recipe>,
     check: &dyn Fn(&Recipe) -> Result<(), String>,
 ) -> Result<(), String> {
-    let config = Config { cases: cases as u32, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
+    let config = Config {
+        cases: cases as u32,
+        failure_persistence: None,
+        max_shrink_iters: 400,
+        ..Config::default()
+    };
     let bytes: Vec<u8> = (0..4).flat_map(|_| seed.to_le_bytes()).collect();
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     // A kernel's illegal address ends all work on its GPU: what fails afterwards says nothing of simpler recipes.
     let lost = Cell::new(false);
     let check = |recipe: Recipe| match check(&recipe) {
@@ -203,8 +230,11 @@ fn run_batch(
 
 /// Everything that a recipe says, against the references.
 fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
-    let group =
-        Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
+    let group = Group {
+        window: recipe.window_of(recipe.taps),
+        border: recipe.border,
+        problems: vec![recipe.problem()],
+    };
     // Tap by tap, and by spectra of all taps, the largest windows would take minutes.
     let taps = group.window.cols * group.window.rows;
     let work = taps * recipe.size.0 * recipe.size.1 * recipe.channels;
@@ -230,7 +260,8 @@ fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     let shape = Shape { width, height, channels: recipe.channels.max(2) };
     let src = recipe.with_alpha(shape);
     let run = |product: &Product| -> apron::Result<Vec<u8>> {
-        let plan = Plan::builder(&window.filter).border(recipe.border).device(product.device).build()?;
+        let plan =
+            Plan::builder(&window.filter).border(recipe.border).device(product.device).build()?;
         let mut dst = Image::<u8>::zeroed(width, height, shape.channels)?;
         let src = ImageView::new(&src, width, height, shape.channels)?;
         plan.run_with_alpha(&src, &mut dst.view_mut(), Alpha::Premultiply)?;
@@ -241,7 +272,8 @@ fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     let is_due = |product: &&Product| product.device == Device::Cpu || work <= 4 * WORK;
     for product in implementations.iter().filter(is_due) {
         let right = oracle::bytes_weighted_by_alpha(&src, shape, &window.whole(), recipe.border);
-        let found = run(product).map_err(|error| format!("{}: {shape}, {window}: {error}", product.name()))?;
+        let found = run(product)
+            .map_err(|error| format!("{}: {shape}, {window}: {error}", product.name()))?;
         if let Some(at) = found.iter().zip(&right).position(|(found, right)| found != right) {
             let (pixel, channel) = (at / shape.channels, at % shape.channels);
             return Err(format!(
@@ -264,8 +296,11 @@ fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
 fn stored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let turns = [2, 5, 17].map(|prime| (recipe.seed >> 7) as usize / prime);
     let solve = |tally| {
-        let group =
-            Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
+        let group = Group {
+            window: recipe.window_of(recipe.taps),
+            border: recipe.border,
+            problems: vec![recipe.problem()],
+        };
         crate::stored::solve(implementations, group, turns, tally)
     };
     let tally = solve(Tally::default());
@@ -309,7 +344,8 @@ fn filtered(
     };
     let mut found = vec![f32::NAN; width * height];
     let target = Target { buffer: &mut found, start: 0, stride: width };
-    Ready::run(&ready, shape, Source { data: plane, stride: width }, target).map_err(|error| error.to_string())?;
+    Ready::run(&ready, shape, Source { data: plane, stride: width }, target)
+        .map_err(|error| error.to_string())?;
     Ok(Some((order, found)))
 }
 
@@ -356,15 +392,31 @@ fn impulse(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Res
     plane[y * width + x] = 1.0;
     let expected: Vec<f32> = (0..width * height)
         .map(|i| {
-            let (col, row) =
-                ((x + window.anchor.0).wrapping_sub(i % width), (y + window.anchor.1).wrapping_sub(i / width));
-            if col < window.cols && row < window.rows { window.taps[row * window.cols + col] as f32 } else { 0.0 }
+            let (col, row) = (
+                (x + window.anchor.0).wrapping_sub(i % width),
+                (y + window.anchor.1).wrapping_sub(i / width),
+            );
+            if col < window.cols && row < window.rows {
+                window.taps[row * window.cols + col] as f32
+            } else {
+                0.0
+            }
         })
         .collect();
     for product in implementations {
-        let Some((family, found)) = filtered(product, &window, border, &plane, recipe.size)? else { continue };
+        let Some((family, found)) = filtered(product, &window, border, &plane, recipe.size)? else {
+            continue;
+        };
         let allowed = slack(family, &window, 1.0);
-        same("an impulse", product, &window, border, width, allowed, expected.iter().copied().zip(found))?;
+        same(
+            "an impulse",
+            product,
+            &window,
+            border,
+            width,
+            allowed,
+            expected.iter().copied().zip(found),
+        )?;
         counts.add(product.name(), 1);
     }
     Ok(())
@@ -378,7 +430,10 @@ fn linear(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + 2.0 * b).collect();
     for product in implementations {
         let run = |plane: &[f32]| filtered(product, &window, border, plane, recipe.size);
-        let (Some((family, a)), Some((_, b)), Some((_, sum))) = (run(&a)?, run(&b)?, run(&sum)?) else { continue };
+        let (Some((family, a)), Some((_, b)), Some((_, sum))) = (run(&a)?, run(&b)?, run(&sum)?)
+        else {
+            continue;
+        };
         let allowed = 3.0 * slack(family, &window, 300.0);
         let expected = a.iter().zip(b).map(|(a, b)| a + 2.0 * b);
         same("a sum", product, &window, border, recipe.size.0, allowed, expected.zip(sum))?;
@@ -396,8 +451,9 @@ fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
     let part = (window.cols + recipe.size.0 / 2, window.rows + recipe.size.1 / 2);
     let whole = (left + part.0 + recipe.channels, top + part.1 + recipe.channels - 1);
     let plane = recipe.plane(false, 3, whole);
-    let crop: Vec<f32> =
-        (0..part.1).flat_map(|y| plane[(top + y) * whole.0 + left..][..part.0].iter().copied()).collect();
+    let crop: Vec<f32> = (0..part.1)
+        .flat_map(|y| plane[(top + y) * whole.0 + left..][..part.0].iter().copied())
+        .collect();
     let inside = (part.0 - window.cols + 1, part.1 - window.rows + 1);
     for product in implementations {
         let all = filtered(product, &window, border, &plane, whole)?;
@@ -451,10 +507,20 @@ fn mirrored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     for product in implementations {
         let straight = filtered(product, &window, border, &plane, recipe.size)?;
         let other_way = filtered(product, &other, border, &turned_plane, swapped(recipe.size))?;
-        let (Some((family, expected)), Some((second, found))) = (straight, other_way) else { continue };
+        let (Some((family, expected)), Some((second, found))) = (straight, other_way) else {
+            continue;
+        };
         let allowed = slack(family, &window, 99.0) + slack(second, &other, 99.0);
         let expected = turned(&expected, recipe.size);
-        same(name, product, &window, border, swapped(recipe.size).0, allowed, expected.into_iter().zip(found))?;
+        same(
+            name,
+            product,
+            &window,
+            border,
+            swapped(recipe.size).0,
+            allowed,
+            expected.into_iter().zip(found),
+        )?;
         counts.add(product.name(), 1);
     }
     Ok(())
@@ -462,10 +528,14 @@ fn mirrored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
 
 /// A row and a column give what their product gives, taken as a whole by the plainest variant.
 fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
-    let pair =
-        Recipe { pair: true, ..recipe.clone() }.window_of(if recipe.gaps.0 == 0 { Taps::Whole } else { Taps::Unit });
+    let pair = Recipe { pair: true, ..recipe.clone() }.window_of(if recipe.gaps.0 == 0 {
+        Taps::Whole
+    } else {
+        Taps::Unit
+    });
     let taps: Vec<f32> = pair.taps.iter().map(|&tap| tap as f32).collect();
-    let whole = Window::dense("their product", pair.cols, pair.rows, &taps).anchored(pair.anchor.0, pair.anchor.1);
+    let whole = Window::dense("their product", pair.cols, pair.rows, &taps)
+        .anchored(pair.anchor.0, pair.anchor.1);
     let border = with_constant(recipe.border, 5.0);
     let plane = recipe.plane(false, 5, recipe.size);
     let plain = Product { variant: Some(Variant::DirectNaive), device: Device::Cpu };
@@ -473,7 +543,9 @@ fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
         return Err("the plainest variant takes everything".into());
     };
     for product in implementations {
-        let Some((order, found)) = filtered(product, &pair, border, &plane, recipe.size)? else { continue };
+        let Some((order, found)) = filtered(product, &pair, border, &plane, recipe.size)? else {
+            continue;
+        };
         let allowed = bound(order, &pair, 1000.0) + bound(Some(Order::Direct), &whole, 1000.0);
         let pixels = expected.iter().copied().zip(found);
         same("a row and a column", product, &pair, border, recipe.size.0, allowed, pixels)?;
@@ -485,13 +557,18 @@ fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
 /// A picture that has its border around it gives the same bits, wherever the border does not come into it.
 fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Unit);
-    let border = if recipe.border == Border::Keep { Border::Replicate } else { with_constant(recipe.border, 5.0) };
+    let border = if recipe.border == Border::Keep {
+        Border::Replicate
+    } else {
+        with_constant(recipe.border, 5.0)
+    };
     let plane = recipe.plane(false, 6, recipe.size);
     let (width, height) = recipe.size;
     let larger = (width + window.cols - 1, height + window.rows - 1);
     let at = |i: usize, anchor: usize, n: usize| fold(border, i as i64 - anchor as i64, n);
     let pixel = |i: usize| {
-        let (x, y) = (at(i % larger.0, window.anchor.0, width), at(i / larger.0, window.anchor.1, height));
+        let (x, y) =
+            (at(i % larger.0, window.anchor.0, width), at(i / larger.0, window.anchor.1, height));
         x.zip(y).map_or(5.0, |(x, y)| plane[y * width + x])
     };
     let all: Vec<f32> = (0..larger.0 * larger.1).map(pixel).collect();
@@ -504,7 +581,9 @@ fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
             continue;
         }
         let allowed = 2.0 * slack(family, &window, 1000.0);
-        let found = |i: usize| found[(i / width + window.anchor.1) * larger.0 + i % width + window.anchor.0];
+        let found = |i: usize| {
+            found[(i / width + window.anchor.1) * larger.0 + i % width + window.anchor.0]
+        };
         let pixels = expected.iter().enumerate().map(|(i, &expected)| (expected, found(i)));
         same("padded beforehand", product, &window, border, width, allowed, pixels)?;
         counts.add(product.name(), 1);
@@ -526,7 +605,9 @@ fn refused() -> Result<(), Failed> {
                 Filter::separable(&taps, &[1.0]).map(drop),
                 Filter::separable(&[1.0], &taps).map(drop),
             ];
-            if let Some(result) = results.iter().find(|result| !matches!(result, Err(Error::Parameter { .. }))) {
+            if let Some(result) =
+                results.iter().find(|result| !matches!(result, Err(Error::Parameter { .. })))
+            {
                 return Err(format!("{wrong} among {cols}x{rows} taps: {result:?}").into());
             }
         }

@@ -30,11 +30,13 @@ struct Picture {
 }
 
 /// For the CPU: 2^31 elements are passed at row 42943, 2^30 at row 21471: 4 GiB of f32.
-const ON_CPU: Picture = Picture { shape: Shape { width: 50_007, height: 43_003, channels: 1 }, period: usize::MAX };
+const ON_CPU: Picture =
+    Picture { shape: Shape { width: 50_007, height: 43_003, channels: 1 }, period: usize::MAX };
 
 /// For the GPU: 2^32 elements are passed at row 65060 with rows of 66016 floats: 17.4 GB.
 #[cfg(feature = "gpu")]
-const ON_GPU: Picture = Picture { shape: Shape { width: 66_000, height: 66_000, channels: 1 }, period: 509 };
+const ON_GPU: Picture =
+    Picture { shape: Shape { width: 66_000, height: 66_000, channels: 1 }, period: 509 };
 
 /// GiB that a test needs on the host, and on the device.
 type Need = (u64, u64);
@@ -50,8 +52,13 @@ const SIGNAL: Need = (40, 32);
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let short = short_of(selection, None, CPU);
-    let on_cpu = Trial::test(named("huge::cpu", short.as_deref()), on_cpu).with_ignored_flag(short.is_some());
-    let trial = |name: &str, need, test: fn() -> Result<(), Failed>| match short_of(selection, Some(gpu), need) {
+    let on_cpu = Trial::test(named("huge::cpu", short.as_deref()), on_cpu)
+        .with_ignored_flag(short.is_some());
+    let trial = |name: &str, need, test: fn() -> Result<(), Failed>| match short_of(
+        selection,
+        Some(gpu),
+        need,
+    ) {
         Some(reason) => Trial::test(named(name, Some(&reason)), || Ok(())).with_ignored_flag(true),
         None => gpu_trial(name, gpu, test),
     };
@@ -119,7 +126,9 @@ impl Picture {
     /// Rows to look at: the first, those around 2^29 to 2^32 elements with each of the strides, the last.
     fn places(&self, strides: &[usize]) -> Vec<std::ops::Range<usize>> {
         let height = self.shape.height;
-        let around = |element: usize| strides.iter().map(move |stride| element / stride - 1..element / stride + 2);
+        let around = |element: usize| {
+            strides.iter().map(move |stride| element / stride - 1..element / stride + 2)
+        };
         let inside = (29..=32).flat_map(|bits| around(1 << bits)).filter(|rows| rows.end <= height);
         let ends = [0..2, height - 2..height];
         inside.chain(ends).collect()
@@ -154,7 +163,8 @@ impl Picture {
         rows: &std::ops::Range<usize>,
     ) -> (Vec<u8>, (usize, usize), std::ops::Range<usize>) {
         let Shape { width, height, .. } = self.shape;
-        let (top, bottom) = (rows.start.saturating_sub(window.rows), (rows.end + window.rows).min(height));
+        let (top, bottom) =
+            (rows.start.saturating_sub(window.rows), (rows.end + window.rows).min(height));
         let plane = (top..bottom).flat_map(|y| (0..width).map(move |x| self.pixel(x, y))).collect();
         (plane, (width, bottom - top), (rows.start - top) * width..(rows.end - top) * width)
     }
@@ -193,9 +203,10 @@ fn on_cpu() -> Result<(), Failed> {
     let src = picture()?;
     let Shape { width, height, .. } = ON_CPU.shape;
     let mut dst = Image::<u8>::zeroed(width, height, 1)?;
-    for (window, border) in
-        [(Window::random(3, 3, 1), Border::Reflect101), (Window::preset("gaussian:sigma=2"), Border::Reflect)]
-    {
+    for (window, border) in [
+        (Window::random(3, 3, 1), Border::Reflect101),
+        (Window::preset("gaussian:sigma=2"), Border::Reflect),
+    ] {
         let plan = Plan::builder(&window.filter).border(border).device(Device::Cpu).build()?;
         plan.run(&src.view(), &mut dst.view_mut())?;
         for rows in ON_CPU.places(&[width]) {
@@ -203,7 +214,10 @@ fn on_cpu() -> Result<(), Failed> {
                 let (x, y) = (i % width, rows.start + i / width);
                 let found = dst.view().row(y)[x];
                 if found != right {
-                    return Err(format!("{window}: pixel ({x}, {y}): {right} expected, {found} found").into());
+                    return Err(format!(
+                        "{window}: pixel ({x}, {y}): {right} expected, {found} found"
+                    )
+                    .into());
                 }
             }
         }
@@ -214,7 +228,8 @@ fn on_cpu() -> Result<(), Failed> {
 /// Every variant, with a window that it takes.
 #[cfg(feature = "gpu")]
 fn jobs() -> [(Variant, Window); 8] {
-    let (pair, odd) = (|| Window::preset("gaussian:sigma=2"), || Window::random(4, 3, 2).anchored(0, 2));
+    let (pair, odd) =
+        (|| Window::preset("gaussian:sigma=2"), || Window::random(4, 3, 2).anchored(0, 2));
     let square = || Window::random(5, 5, 3);
     [
         (Variant::DirectNaive, odd()),
@@ -336,7 +351,9 @@ fn wrong(
     (bits, exact): &(Vec<f32>, Vec<f64>),
 ) -> Option<(usize, String)> {
     let allowed = if variant == Variant::Fourier { bound(None, window, 255.0) } else { 0.0 };
-    let right = |i: usize| found[i].to_bits() == bits[i].to_bits() || (f64::from(found[i]) - exact[i]).abs() <= allowed;
+    let right = |i: usize| {
+        found[i].to_bits() == bits[i].to_bits() || (f64::from(found[i]) - exact[i]).abs() <= allowed
+    };
     let i = (0..bits.len()).find(|&i| !right(i))?;
     Some((i, format!("{} expected, {} found", bits[i], found[i])))
 }
@@ -351,16 +368,24 @@ fn on_gpu() -> Result<(), Failed> {
     let places = picture.places(&[src.stride()]);
     for &(variant, ref window) in &jobs() {
         for border in [Border::Reflect101, Border::Keep] {
-            let plan = Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
+            let plan = Plan::builder(&window.filter)
+                .border(border)
+                .device(Gpu::DEVICE)
+                .variant(variant)
+                .build()?;
             dst.fill(f32::NAN, &stream)?;
             plan.run_on_device(&src, &mut dst, &mut stream)?;
             stream.synchronize()?;
             places.par_iter().try_for_each(|rows| {
                 let found = gpu.download_rows(&dst, rows.clone())?;
                 let expected = picture.expected(window, border, variant.family(), rows);
-                let Some((i, what)) = wrong(variant, window, found.as_slice(), &expected) else { return Ok(()) };
+                let Some((i, what)) = wrong(variant, window, found.as_slice(), &expected) else {
+                    return Ok(());
+                };
                 let (x, y) = (i % width, rows.start + i / width);
-                Err(Failed::from(format!("{variant}, {window}, border {border}: pixel ({x}, {y}): {what}")))
+                Err(Failed::from(format!(
+                    "{variant}, {window}, border {border}: pixel ({x}, {y}): {what}"
+                )))
             })?;
         }
     }
@@ -378,18 +403,25 @@ fn strides_on_gpu() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
     // Each row has the source's pixels, and further on the result's.
     let (stride, height) = (GIB_2 as usize + 32, 9);
-    let mut memory = gpu.image_with(Shape { width: 8192, height, channels: 1 }, stride, stride * height)?;
+    let mut memory =
+        gpu.image_with(Shape { width: 8192, height, channels: 1 }, stride, stride * height)?;
     let (copier, mut stream) = (Copier::new(&gpu)?, gpu.stream()?);
     // Floats from one row to the next, and how many rows.
-    for (stride, height) in [(GIB_2 - 32, 9), (GIB_2 + 32, 9), (2 * GIB_2 + 32, 4), (-GIB_2, 9), (-GIB_2 - 32, 9)] {
+    for (stride, height) in
+        [(GIB_2 - 32, 9), (GIB_2 + 32, 9), (2 * GIB_2 + 32, 4), (-GIB_2, 9), (-GIB_2 - 32, 9)]
+    {
         let shape = Shape { width: WIDTH, height, channels: 1 };
         let top = if stride < 0 { (height as i64 - 1) * -stride } else { 0 };
         let row = |y: usize| (top + y as i64 * stride) as u64;
-        let plane: Vec<f32> = (0..height).flat_map(|y| (0..WIDTH).map(move |x| f32::from(pixel(x, y)))).collect();
+        let plane: Vec<f32> =
+            (0..height).flat_map(|y| (0..WIDTH).map(move |x| f32::from(pixel(x, y)))).collect();
         let packed = gpu.upload(&Image::from_vec(plane.clone(), WIDTH, height, 1)?.view())?;
         for &(variant, ref window) in &jobs() {
             for border in [Border::Reflect101, Border::Keep] {
-                let told = format!("{variant}, {window}, border {border}, rows {} bytes apart", 4 * stride);
+                let told = format!(
+                    "{variant}, {window}, border {border}, rows {} bytes apart",
+                    4 * stride
+                );
                 memory.fill(f32::NAN, &stream)?;
                 let place = |address: u64, width: usize| {
                     let shape = Shape { width, height: 1, channels: 1 };
@@ -398,11 +430,21 @@ fn strides_on_gpu() -> Result<(), Failed> {
                 for y in 0..height {
                     let from = place(packed.address() + 4 * (packed.stride() * y) as u64, WIDTH);
                     // SAFETY: rows of images that live until the stream is synchronized.
-                    unsafe { copier.copy(from, place(memory.address() + 4 * row(y), WIDTH), &mut stream)? };
+                    unsafe {
+                        copier.copy(
+                            from,
+                            place(memory.address() + 4 * row(y), WIDTH),
+                            &mut stream,
+                        )?
+                    };
                 }
                 let src = Block { address: memory.address() + 4 * row(0), stride, shape };
                 let dst = Block { address: src.address + 4 * ASIDE, ..src };
-                let plan = Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
+                let plan = Plan::builder(&window.filter)
+                    .border(border)
+                    .device(Gpu::DEVICE)
+                    .variant(variant)
+                    .build()?;
                 // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized; results lie aside.
                 let (src, mut dst) = unsafe { (src.view(&gpu)?, dst.view_mut(&gpu)?) };
                 match plan.run_region(&src, &mut dst, 0..WIDTH, 0..height, &mut stream) {
@@ -416,8 +458,10 @@ fn strides_on_gpu() -> Result<(), Failed> {
                     }
                     Err(error) => return Err(format!("{told}: {error}").into()),
                 }
-                let expected = references(&plane, (WIDTH, height), window, border, variant.family());
-                let results = gpu.image(Shape { width: WIDTH + 2 * AROUND, height, channels: 1 })?;
+                let expected =
+                    references(&plane, (WIDTH, height), window, border, variant.family());
+                let results =
+                    gpu.image(Shape { width: WIDTH + 2 * AROUND, height, channels: 1 })?;
                 for y in 0..height {
                     let from = memory.address() + 4 * (row(y) + ASIDE - AROUND as u64);
                     let to = results.address() + 4 * (results.stride() * y) as u64;
@@ -435,9 +479,12 @@ fn strides_on_gpu() -> Result<(), Failed> {
                 if let Some(y) = rows.clone().position(beside) {
                     return Err(format!("{told}: row {y}: written beside the results").into());
                 }
-                let found: Vec<f32> = rows.flat_map(|row| row[AROUND..][..WIDTH].to_vec()).collect();
+                let found: Vec<f32> =
+                    rows.flat_map(|row| row[AROUND..][..WIDTH].to_vec()).collect();
                 if let Some((i, what)) = wrong(variant, window, &found, &expected) {
-                    return Err(format!("{told}: pixel ({}, {}): {what}", i % WIDTH, i / WIDTH).into());
+                    return Err(
+                        format!("{told}: pixel ({}, {}): {what}", i % WIDTH, i / WIDTH).into()
+                    );
                 }
             }
         }
@@ -452,10 +499,15 @@ fn signal_on_gpu() -> Result<(), Failed> {
     const LENGTH: usize = Shape::MAX_EXTENT;
     let src: Vec<f32> = (0..LENGTH).into_par_iter().map(|x| f32::from(pixel(x, 0))).collect();
     let src = Image::from_vec(src, LENGTH, 1, 1)?;
-    let (mut found, mut right) = (Image::<f32>::zeroed(LENGTH, 1, 1)?, Image::<f32>::zeroed(LENGTH, 1, 1)?);
+    let (mut found, mut right) =
+        (Image::<f32>::zeroed(LENGTH, 1, 1)?, Image::<f32>::zeroed(LENGTH, 1, 1)?);
     for &(variant, ref window) in &jobs() {
         let run = |variant: Variant, device: Device, dst: &mut Image<f32>| {
-            Plan::builder(&window.filter).device(device).variant(variant).build()?.run(&src.view(), &mut dst.view_mut())
+            Plan::builder(&window.filter)
+                .device(device)
+                .variant(variant)
+                .build()?
+                .run(&src.view(), &mut dst.view_mut())
         };
         let (plain, allowed) = match variant.family() {
             Family::Fourier => (Variant::DirectNaive, bound(None, window, 255.0) as f32),
@@ -466,7 +518,8 @@ fn signal_on_gpu() -> Result<(), Failed> {
         let wrong = (0..LENGTH).into_par_iter().find_map_first(|x| {
             let (found, right) = (found.as_slice()[x], right.as_slice()[x]);
             let is_right = found.to_bits() == right.to_bits() || (found - right).abs() <= allowed;
-            (!is_right).then(|| format!("{variant}, {window}: pixel {x}: {right} expected, {found} found"))
+            (!is_right)
+                .then(|| format!("{variant}, {window}: pixel {x}: {right} expected, {found} found"))
         });
         if let Some(wrong) = wrong {
             return Err(wrong.into());

@@ -26,7 +26,8 @@ struct Set {
 }
 
 const CONSTANT: Border = Border::Constant(0.0);
-const MIRRORS: &[Border] = &[CONSTANT, Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap];
+const MIRRORS: &[Border] =
+    &[CONSTANT, Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap];
 
 const SETS: &[Set] = &[
     Set {
@@ -95,7 +96,13 @@ const SETS: &[Set] = &[
     },
     Set {
         name: "line",
-        studies: &[Study::LineNaive, Study::LineConstant, Study::LineShared, Study::LineGhost, Study::LineVector],
+        studies: &[
+            Study::LineNaive,
+            Study::LineConstant,
+            Study::LineShared,
+            Study::LineGhost,
+            Study::LineVector,
+        ],
         windows: line,
         borders: &[CONSTANT],
         single: false,
@@ -105,9 +112,12 @@ const SETS: &[Set] = &[
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let list = |set: &'static Set| {
-        let trials = suite::trials_of_studies(&format!("ladder::{}", set.name), set.studies, gpu, move || {
-            groups(set, selection)
-        });
+        let trials = suite::trials_of_studies(
+            &format!("ladder::{}", set.name),
+            set.studies,
+            gpu,
+            move || groups(set, selection),
+        );
         trials.into_iter().filter(|trial| set.by_rows || !trial.name().ends_with("gpu-rows"))
     };
     SETS.iter().flat_map(list).collect()
@@ -130,9 +140,14 @@ fn groups(set: &Set, selection: Selection) -> Vec<Group> {
     let mut groups = select::tiny(selection, windows.clone());
     groups.extend(select::awkward(selection, windows.clone()));
     groups.extend(select::wild(selection, windows.into_iter().step_by(3).collect()));
-    groups.retain(|group| set.borders.iter().any(|border| discriminant(border) == discriminant(&group.border)));
+    groups.retain(|group| {
+        set.borders.iter().any(|border| discriminant(border) == discriminant(&group.border))
+    });
     if set.single {
-        groups.iter_mut().flat_map(|group| &mut group.problems).for_each(|problem| problem.shape.channels = 1);
+        groups
+            .iter_mut()
+            .flat_map(|group| &mut group.problems)
+            .for_each(|problem| problem.shape.channels = 1);
     }
     groups
 }
@@ -157,8 +172,12 @@ pub(crate) fn of_entries() -> Vec<(&'static [Study], Vec<Group>)> {
 
 fn blog() -> Vec<Window> {
     let sizes = [(5, 5), (3, 3), (1, 1), (4, 7), (31, 31), (33, 2)];
-    let mut windows: Vec<_> = sizes.map(|(cols, rows)| Window::random(cols, rows, 3100 + cols as u64)).into();
-    windows.extend([Window::random(5, 5, 3101).anchored(0, 4), Window::preset("gaussian:sigma=1,size=5")]);
+    let mut windows: Vec<_> =
+        sizes.map(|(cols, rows)| Window::random(cols, rows, 3100 + cols as u64)).into();
+    windows.extend([
+        Window::random(5, 5, 3101).anchored(0, 4),
+        Window::preset("gaussian:sigma=1,size=5"),
+    ]);
     windows
 }
 
@@ -174,7 +193,8 @@ fn paper() -> Vec<Window> {
 
 fn idle() -> Vec<Window> {
     let sizes = [(17, 17), (3, 3), (1, 1), (8, 5), (31, 31), (2, 33)];
-    let mut windows: Vec<_> = sizes.map(|(cols, rows)| Window::random(cols, rows, 3400 + cols as u64)).into();
+    let mut windows: Vec<_> =
+        sizes.map(|(cols, rows)| Window::random(cols, rows, 3400 + cols as u64)).into();
     windows.push(Window::random(9, 4, 3401).anchored(8, 0));
     windows
 }

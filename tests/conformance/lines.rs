@@ -14,7 +14,9 @@ use libtest_mimic::Trial;
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let kinds = [("bred", false), ("constants", true)];
     let mut trials: Vec<_> = kinds
-        .map(|(name, aligned)| gpu_trial(&format!("worst::lines_{name}::gpu"), gpu, move || search(selection, aligned)))
+        .map(|(name, aligned)| {
+            gpu_trial(&format!("worst::lines_{name}::gpu"), gpu, move || search(selection, aligned))
+        })
         .into();
     // The CPU takes minutes for these.
     if selection == Selection::Full {
@@ -58,7 +60,9 @@ mod on_gpu {
     fn windows(columns: bool) -> Vec<Taps> {
         let bell = |sigma: f64| {
             let reach = (4.0 * sigma + 0.5) as i32;
-            let taps: Vec<f64> = (-reach..=reach).map(|i| (-f64::from(i * i) / (2.0 * sigma * sigma)).exp()).collect();
+            let taps: Vec<f64> = (-reach..=reach)
+                .map(|i| (-f64::from(i * i) / (2.0 * sigma * sigma)).exp())
+                .collect();
             let sum: f64 = taps.iter().sum();
             taps.into_iter().map(|tap| tap / sum).collect::<Vec<_>>()
         };
@@ -66,14 +70,21 @@ mod on_gpu {
             let mut rng = Rng::with_seed(11);
             (0..count).map(|_| (rng.f64() - 0.3) / 50.0).collect::<Vec<_>>()
         };
-        let lone = |count: usize| (0..count).map(|i| f64::from(u8::from(i == count / 2))).collect::<Vec<_>>();
+        let lone = |count: usize| {
+            (0..count).map(|i| f64::from(u8::from(i == count / 2))).collect::<Vec<_>>()
+        };
         let large = if columns { 2048 } else { 4096 };
         vec![
             Taps { name: "Gaussian, 81", taps: bell(10.0), size: 1024, parts: 1 },
             Taps { name: "one of 61", taps: lone(61), size: 1024, parts: 1 },
             Taps { name: "random, 401", taps: random(401), size: 2048, parts: 1 },
             Taps { name: "Gaussian, 801", taps: bell(100.0), size: large, parts: 1 },
-            Taps { name: "one of 3501", taps: lone(3501), size: large, parts: if columns { 4 } else { 2 } },
+            Taps {
+                name: "one of 3501",
+                taps: lone(3501),
+                size: large,
+                parts: if columns { 4 } else { 2 },
+            },
         ]
     }
 
@@ -86,7 +97,8 @@ mod on_gpu {
         /// The bound of a result of the first tile of two lines, in units of half a last place of 128.
         fn bound(&self, lines: &[u8]) -> f64 {
             let (size, length) = (self.size, self.length());
-            let [weight, norm] = [1, 2].map(|power| self.taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
+            let [weight, norm] =
+                [1, 2].map(|power| self.taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
             let pixel = |line: usize, at: usize| {
                 if at < length { f64::from(lines[line * length + at]) - 128.0 } else { -128.0 }
             };
@@ -95,11 +107,14 @@ mod on_gpu {
             for line in 0..2 {
                 let mut sums = vec![0.0; size];
                 for (number, taps) in self.taps.chunks(part).enumerate() {
-                    let numbers: Vec<f64> = (0..size).map(|n| pixel(line, number * part + n)).collect();
+                    let numbers: Vec<f64> =
+                        (0..size).map(|n| pixel(line, number * part + n)).collect();
                     before += numbers.iter().map(|number| number * number).sum::<f64>();
                     for (c, tap) in taps.iter().enumerate() {
                         let (wrapped, first) = numbers.split_at(c);
-                        sums.iter_mut().zip(first.iter().chain(wrapped)).for_each(|(sum, number)| *sum += tap * number);
+                        sums.iter_mut()
+                            .zip(first.iter().chain(wrapped))
+                            .for_each(|(sum, number)| *sum += tap * number);
                     }
                 }
                 behind += sums.iter().map(|sum| sum * sum).sum::<f64>();
@@ -116,7 +131,11 @@ mod on_gpu {
 
         /// The exact sum at a place of the first of two lines.
         fn exact(&self, lines: &[u8], place: usize) -> f64 {
-            self.taps.iter().zip(&lines[place..self.length()]).map(|(tap, &pixel)| tap * f64::from(pixel)).sum()
+            self.taps
+                .iter()
+                .zip(&lines[place..self.length()])
+                .map(|(tap, &pixel)| tap * f64::from(pixel))
+                .sum()
         }
     }
 
@@ -148,17 +167,24 @@ mod on_gpu {
             let unit = 128.0 * f64::from(f32::EPSILON) / 2.0;
             let (exact, bound) = (self.taps.exact(lines, place), self.taps.bound(lines) * unit);
             let length = self.taps.length();
-            let turned: Vec<u8> = (0..length).flat_map(|at| [lines[at], lines[at + length]]).collect();
+            let turned: Vec<u8> =
+                (0..length).flat_map(|at| [lines[at], lines[at + length]]).collect();
             let picture = match self.columns {
                 true => ImageView::new(&turned, 2, length, 1)?,
                 false => ImageView::new(lines, length, 2, 1)?,
             };
             let mut stream = self.gpu.stream()?;
             let source = self.gpu.upload_stored(&picture)?;
-            let mut bytes = self.gpu.image_of(picture.shape(), Scalar::U8, source.format().layout)?;
+            let mut bytes =
+                self.gpu.image_of(picture.shape(), Scalar::U8, source.format().layout)?;
             let scale = (100.0 / bound) as f32;
             let offset = (128.0 - f64::from(scale) * exact) as f32;
-            self.plan.run_with_epilogue(&source.view(), &mut bytes.view_mut(), (scale, offset, false), &mut stream)?;
+            self.plan.run_with_epilogue(
+                &source.view(),
+                &mut bytes.view_mut(),
+                (scale, offset, false),
+                &mut stream,
+            )?;
             stream.synchronize()?;
             let at = if self.columns { 2 * place } else { place };
             let byte = self.gpu.download_stored::<u8>(&bytes)?.as_slice()[at];
@@ -188,7 +214,8 @@ mod on_gpu {
             "gaussian:sigma=1000",
         ] {
             let filter: Filter = text.parse()?;
-            let plan = |device| Plan::builder(filter.clone()).device(device).border(Border::Reflect101);
+            let plan =
+                |device| Plan::builder(filter.clone()).device(device).border(Border::Reflect101);
             let on_gpu = plan(Device::Gpu(0)).variant(Variant::SpectraPasses).build()?;
             let mut stream = gpu.stream()?;
             let mut times = [0.0; 2];
@@ -199,7 +226,12 @@ mod on_gpu {
                     match alone {
                         true => {
                             let epilogue = (1.0, 0.25, false);
-                            on_gpu.run_with_epilogue(&source.view(), &mut bytes.view_mut(), epilogue, &mut stream)?;
+                            on_gpu.run_with_epilogue(
+                                &source.view(),
+                                &mut bytes.view_mut(),
+                                epilogue,
+                                &mut stream,
+                            )?;
                         }
                         false => on_gpu.run_on_device(&source, &mut bytes, &mut stream)?,
                     }
@@ -208,11 +240,15 @@ mod on_gpu {
                 }
                 *time = 1e6 * (stream.mark()?.since(&start)? / ROUNDS).as_secs_f64();
             }
-            println!("lines, {text}: {:.0} us alone, {:.0} us for {SIDE}x{SIDE} u8", times[0], times[1]);
+            println!(
+                "lines, {text}: {:.0} us alone, {:.0} us for {SIDE}x{SIDE} u8",
+                times[0], times[1]
+            );
             let found = gpu.download_stored::<u8>(&bytes)?;
             let mut expected = apron::Image::<u8>::zeroed(SIDE, SIDE, 1)?;
             plan(Device::Cpu).build()?.run(&view, &mut expected.view_mut())?;
-            let differ = found.as_slice().iter().zip(expected.as_slice()).filter(|(a, b)| a != b).count();
+            let differ =
+                found.as_slice().iter().zip(expected.as_slice()).filter(|(a, b)| a != b).count();
             if differ > 0 {
                 return Err(format!("{text}: {differ} bytes differ from the CPU's").into());
             }
@@ -227,14 +263,14 @@ mod on_gpu {
             Selection::Small => (16, 10, usize::MAX),
             Selection::Emulated => (1, 1, 1),
         };
-        for (columns, taps) in [false, true]
-            .into_iter()
-            .flat_map(|columns| windows(columns).into_iter().take(most).map(move |taps| (columns, taps)))
-        {
+        for (columns, taps) in [false, true].into_iter().flat_map(|columns| {
+            windows(columns).into_iter().take(most).map(move |taps| (columns, taps))
+        }) {
             let measure = Measure::new(&taps, columns)?;
             // The results of a tile of one part; of several, the first ones.
             let results = taps.size + 1 - taps.taps.len().div_ceil(taps.parts);
-            let places = [0, results / 2, results - 1].map(|place| place.min(taps.length() - taps.taps.len()));
+            let places = [0, results / 2, results - 1]
+                .map(|place| place.min(taps.length() - taps.taps.len()));
             let mut worst: f64 = 0.0;
             for place in places.into_iter().take(most) {
                 let found = match aligned {
@@ -254,11 +290,18 @@ mod on_gpu {
     }
 
     /// The greatest error at a place after so many turns.
-    fn breed(measure: &Measure<'_>, place: usize, pictures: usize, turns: usize) -> Result<f64, Failed> {
+    fn breed(
+        measure: &Measure<'_>,
+        place: usize,
+        pictures: usize,
+        turns: usize,
+    ) -> Result<f64, Failed> {
         let size = (measure.taps.length(), 2);
-        let mut herd: Vec<Vec<u8>> =
-            (0..pictures).map(|i| if i % 2 == 0 { runs(i, size.0) } else { start(i, size) }).collect();
-        let mut errors = herd.iter().map(|lines| measure.error(lines, place)).collect::<Result<Vec<_>, _>>()?;
+        let mut herd: Vec<Vec<u8>> = (0..pictures)
+            .map(|i| if i % 2 == 0 { runs(i, size.0) } else { start(i, size) })
+            .collect();
+        let mut errors =
+            herd.iter().map(|lines| measure.error(lines, place)).collect::<Result<Vec<_>, _>>()?;
         for turn in 0..turns {
             for i in 0..pictures {
                 let changed = change(&herd, i, turn, size);
@@ -317,14 +360,16 @@ mod on_gpu {
         let errors: Vec<Complex> = (0..size).into_par_iter().map(error).collect();
         for (n, (re, im)) in errors.into_iter().enumerate() {
             // The second line is the imaginary part.
-            (lines[n], lines[length + n]) = (if re > 0.0 { 255 } else { 0 }, if im < 0.0 { 255 } else { 0 });
+            (lines[n], lines[length + n]) =
+                (if re > 0.0 { 255 } else { 0 }, if im < 0.0 { 255 } else { 0 });
         }
         lines
     }
 
     /// `exp(-2 pi i turn / circle)`.
     fn turn(turn: usize, circle: usize) -> Complex {
-        let (sin, cos) = (-std::f64::consts::TAU * (turn % circle) as f64 / circle as f64).sin_cos();
+        let (sin, cos) =
+            (-std::f64::consts::TAU * (turn % circle) as f64 / circle as f64).sin_cos();
         (cos, sin)
     }
 

@@ -55,7 +55,9 @@ fn main() -> ExitCode {
         // compute-sanitizer loses track of launches that come from many threads.
         Selection::Small => 1,
         // Each thread that launches has a stack for every thread of a block.
-        Selection::Emulated => std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8)),
+        Selection::Emulated => {
+            std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
+        }
     };
     if threads > 0 {
         arguments.test_threads.get_or_insert(threads);
@@ -106,7 +108,9 @@ fn main() -> ExitCode {
         match &gpu {
             Gpu::Ready => {
                 println!("GPU: {}", Gpu::DEVICE);
-                let several = |trial: &&Trial| trial.has_ignored_flag() && trial.name().starts_with("devices::");
+                let several = |trial: &&Trial| {
+                    trial.has_ignored_flag() && trial.name().starts_with("devices::")
+                };
                 let skipped = trials.iter().filter(several).count();
                 if skipped > 0 {
                     println!("GPUS: SKIP (there is one, two are needed), {skipped} tests");
@@ -114,7 +118,8 @@ fn main() -> ExitCode {
             }
             Gpu::Broken(reason) => println!("GPU: FAILED ({reason})"),
             Gpu::Missing(reason) => {
-                let on_gpu = |trial: &&Trial| trial.has_ignored_flag() && trial.name().contains("gpu");
+                let on_gpu =
+                    |trial: &&Trial| trial.has_ignored_flag() && trial.name().contains("gpu");
                 let skipped = trials.iter().filter(on_gpu).count();
                 println!("GPU: SKIP ({reason}), {skipped} tests");
             }
@@ -125,7 +130,8 @@ fn main() -> ExitCode {
     {
         let on_emulator = |trial: &&Trial| {
             let name = trial.name();
-            trial.has_ignored_flag() && (name.starts_with("emulated::") || name.starts_with("sanitize::"))
+            trial.has_ignored_flag()
+                && (name.starts_with("emulated::") || name.starts_with("sanitize::"))
         };
         println!("EMULATOR: SKIP ({reason}), {} tests", trials.iter().filter(on_emulator).count());
     }

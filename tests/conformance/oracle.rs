@@ -18,7 +18,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), Failed> {
-    if found == expected { Ok(()) } else { Err(format!("{what}: expected {expected:?}, found {found:?}").into()) }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, found {found:?}").into())
+    }
 }
 
 /// The pictures in the documentation of `Border`, further out than one image on each side.
@@ -57,10 +61,26 @@ fn correlation() -> Result<(), Failed> {
     let window = Window::dense("digits", 2, 2, &[1.0, 10.0, 100.0, 1000.0]);
     // The anchor of 2x2 is its last cell, so each result is read down and right to the pixel itself.
     let found = |border| correlate(&plane, (3, 2), window.as_taps(), border);
-    equal("constant", found(Border::Constant(0.0)), vec![1000.0, 2100.0, 3200.0, 4010.0, 5421.0, 6532.0])?;
-    equal("constant 7", found(Border::Constant(7.0)), vec![1777.0, 2177.0, 3277.0, 4717.0, 5421.0, 6532.0])?;
-    equal("replicate", found(Border::Replicate), vec![1111.0, 2121.0, 3232.0, 4411.0, 5421.0, 6532.0])?;
-    equal("reflect101", found(Border::Reflect101), vec![1245.0, 2154.0, 3265.0, 4512.0, 5421.0, 6532.0])?;
+    equal(
+        "constant",
+        found(Border::Constant(0.0)),
+        vec![1000.0, 2100.0, 3200.0, 4010.0, 5421.0, 6532.0],
+    )?;
+    equal(
+        "constant 7",
+        found(Border::Constant(7.0)),
+        vec![1777.0, 2177.0, 3277.0, 4717.0, 5421.0, 6532.0],
+    )?;
+    equal(
+        "replicate",
+        found(Border::Replicate),
+        vec![1111.0, 2121.0, 3232.0, 4411.0, 5421.0, 6532.0],
+    )?;
+    equal(
+        "reflect101",
+        found(Border::Reflect101),
+        vec![1245.0, 2154.0, 3265.0, 4512.0, 5421.0, 6532.0],
+    )?;
     equal("wrap", found(Border::Wrap), vec![1346.0, 2154.0, 3265.0, 4613.0, 5421.0, 6532.0])?;
     equal("keep", found(Border::Keep), vec![1.0, 2.0, 3.0, 4.0, 5421.0, 6532.0])?;
     let first = window.anchored(0, 0);
@@ -75,14 +95,26 @@ fn correlation() -> Result<(), Failed> {
 }
 
 fn rounding() -> Result<(), Failed> {
-    for (value, expected) in
-        [(0.5, 0), (1.5, 2), (2.5, 2), (2.500001, 3), (254.5, 254), (255.5, 255), (1e9, 255), (-0.6, 0), (-1e9, 0)]
-    {
+    for (value, expected) in [
+        (0.5, 0),
+        (1.5, 2),
+        (2.5, 2),
+        (2.500001, 3),
+        (254.5, 254),
+        (255.5, 255),
+        (1e9, 255),
+        (-0.6, 0),
+        (-1e9, 0),
+    ] {
         equal(&format!("{value}"), u8::nearest(value), expected)?;
     }
     equal("NaN", u8::nearest(f64::NAN), 0)?;
     equal("infinity", (u8::nearest(f64::INFINITY), u8::nearest(f64::NEG_INFINITY)), (255, 0))?;
-    equal("u16", (u16::nearest(65534.5), u16::nearest(65535.5), u16::nearest(0.5)), (65534, 65535, 0))
+    equal(
+        "u16",
+        (u16::nearest(65534.5), u16::nearest(65535.5), u16::nearest(0.5)),
+        (65534, 65535, 0),
+    )
 }
 
 /// Every half-precision value is itself, and what lies between two goes to the nearer one.

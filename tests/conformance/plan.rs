@@ -35,7 +35,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 /// image.
 fn groups(selection: Selection) -> Vec<Group> {
     let small = Selection::Small;
-    let mut groups = [direct::exhaustive(small), direct::wild(small), separable::exhaustive(small)].concat();
+    let mut groups =
+        [direct::exhaustive(small), direct::wild(small), separable::exhaustive(small)].concat();
     groups.extend(direct::stored(selection));
     groups.extend(separable::stored(selection));
     groups
@@ -46,7 +47,10 @@ fn geometry() -> Result<(), Failed> {
     let illegal = |what: &str, result: Result<(), Error>| -> Result<(), Failed> {
         match result {
             Err(
-                Error::Geometry { .. } | Error::HostMemory { .. } | Error::Parameter { .. } | Error::TapCount { .. },
+                Error::Geometry { .. }
+                | Error::HostMemory { .. }
+                | Error::Parameter { .. }
+                | Error::TapCount { .. },
             ) => Ok(()),
             other => Err(format!("{what}: {other:?}").into()),
         }
@@ -73,20 +77,31 @@ fn geometry() -> Result<(), Failed> {
     ] {
         let what = format!("{width}x{height}x{channels}, stride {stride}");
         illegal(&what, ImageView::with_stride(&some, width, height, channels, stride).map(drop))?;
-        illegal(&what, ImageViewMut::with_stride(&mut some.clone(), width, height, channels, stride).map(drop))?;
+        illegal(
+            &what,
+            ImageViewMut::with_stride(&mut some.clone(), width, height, channels, stride).map(drop),
+        )?;
         if stride == width.wrapping_mul(channels) {
             illegal(&what, ImageView::new(&some, width, height, channels).map(drop))?;
             illegal(&what, Image::from_vec(some.clone(), width, height, channels).map(drop))?;
         }
     }
     for (width, height) in [(0, 1), (1, 0), (max, 1), (max, max), (1 << 29, 1 << 29)] {
-        illegal(&format!("{width}x{height} zeros"), Image::<f32>::zeroed(width, height, 4).map(drop))?;
+        illegal(
+            &format!("{width}x{height} zeros"),
+            Image::<f32>::zeroed(width, height, 4).map(drop),
+        )?;
     }
     // The last row needs no gap behind it.
     ImageView::with_stride(&some[..99], 9, 10, 1, 10)?;
 
-    for (cols, rows, taps) in [(0, 0, 0), (0, 3, 0), (3, 0, 0), (2, 2, 3), (2, 2, 5), (max, max, 1), (max, 2, 0)] {
-        illegal(&format!("{cols}x{rows} taps"), Filter::from_taps(cols, rows, &vec![1.0; taps]).map(drop))?;
+    for (cols, rows, taps) in
+        [(0, 0, 0), (0, 3, 0), (3, 0, 0), (2, 2, 3), (2, 2, 5), (max, max, 1), (max, 2, 0)]
+    {
+        illegal(
+            &format!("{cols}x{rows} taps"),
+            Filter::from_taps(cols, rows, &vec![1.0; taps]).map(drop),
+        )?;
     }
     illegal("no row", Filter::separable(&[], &[1.0]).map(drop))?;
     illegal("no column", Filter::separable(&[1.0], &[]).map(drop))?;
@@ -94,14 +109,18 @@ fn geometry() -> Result<(), Failed> {
     let plan = Plan::builder(Filter::gaussian(1.0)?).device(Device::Cpu).build()?;
     let src = Image::<u8>::zeroed(10, 10, 2)?;
     for (width, height, channels) in [(10, 9, 2), (9, 10, 2), (10, 10, 1), (20, 10, 1)] {
-        let found = plan.run(&src.view(), &mut Image::<u8>::zeroed(width, height, channels)?.view_mut());
+        let found =
+            plan.run(&src.view(), &mut Image::<u8>::zeroed(width, height, channels)?.view_mut());
         if !matches!(found, Err(Error::Mismatch { .. })) {
             return Err(format!("into {width}x{height}x{channels}: {found:?}").into());
         }
     }
     for filtered in [0, 3] {
         let mut dst = Image::<u8>::zeroed(10, 10, 2)?;
-        illegal("channels to filter", plan.run_channels(&src.view(), &mut dst.view_mut(), filtered))?;
+        illegal(
+            "channels to filter",
+            plan.run_channels(&src.view(), &mut dst.view_mut(), filtered),
+        )?;
     }
     Ok(())
 }
@@ -122,7 +141,8 @@ fn declines(device: Device) -> Result<(), Failed> {
         (Variant::SeparableFused, &large, true, true),
     ] {
         let runs = if matches!(device, Device::Cpu) { on_cpu } else { on_gpu };
-        let built = Plan::builder(filter).border(Border::Wrap).device(device).variant(variant).build();
+        let built =
+            Plan::builder(filter).border(Border::Wrap).device(device).variant(variant).build();
         let found = built.and_then(|plan| plan.variant_for(shape));
         let right = match &found {
             Ok(found) => runs && *found == variant,
@@ -130,7 +150,12 @@ fn declines(device: Device) -> Result<(), Failed> {
             Err(_) => false,
         };
         if !right {
-            return Err(format!("{variant} for {}x{} taps: {found:?}", filter.cols(), filter.rows()).into());
+            return Err(format!(
+                "{variant} for {}x{} taps: {found:?}",
+                filter.cols(),
+                filter.rows()
+            )
+            .into());
         }
     }
     Ok(())
@@ -150,7 +175,11 @@ fn replayed() -> Result<(), Failed> {
     let filter = Filter::gaussian(2.0)?;
     for variant in conformance::product::variants(Gpu::DEVICE) {
         for border in [Border::Reflect101, Border::Keep] {
-            let plan = Plan::builder(&filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
+            let plan = Plan::builder(&filter)
+                .border(border)
+                .device(Gpu::DEVICE)
+                .variant(variant)
+                .build()?;
             if plan.variant_for(shape).is_err() {
                 continue;
             }
@@ -164,7 +193,10 @@ fn replayed() -> Result<(), Failed> {
                 recorded.replay(&mut stream)?;
                 stream.synchronize()?;
                 if gpu.download(recorded.dst())? != gpu.download(&expected)? {
-                    return Err(format!("{variant}, border {border}: a replay gives another result").into());
+                    return Err(format!(
+                        "{variant}, border {border}: a replay gives another result"
+                    )
+                    .into());
                 }
             }
         }
@@ -180,8 +212,11 @@ fn copied() -> Result<(), Failed> {
     // With gaps between the rows, and without in two of three layouts.
     for width in [47, 64] {
         let shape = Shape { width, height: 11, channels: 3 };
-        let picture = Image::from_vec((0..width * 11 * 3).map(|i| i as f32).collect(), width, 11, 3)?;
-        let layouts = || [gpu.image(shape), studies::image_by_rows(&gpu, shape), image_unaligned(&gpu, shape)];
+        let picture =
+            Image::from_vec((0..width * 11 * 3).map(|i| i as f32).collect(), width, 11, 3)?;
+        let layouts = || {
+            [gpu.image(shape), studies::image_by_rows(&gpu, shape), image_unaligned(&gpu, shape)]
+        };
         for (i, src) in layouts().into_iter().enumerate() {
             let mut src = src?;
             gpu.upload_into(&picture.view(), &mut src)?;
@@ -195,7 +230,9 @@ fn copied() -> Result<(), Failed> {
                     return Err(format!("{context}: the pixels change").into());
                 }
                 if let Some(place) = gpu.spoilt_padding(&dst, -7.5)? {
-                    return Err(format!("{context}: written beside the pixels, at {place:?}").into());
+                    return Err(
+                        format!("{context}: written beside the pixels, at {place:?}").into()
+                    );
                 }
             }
         }

@@ -124,10 +124,35 @@ pub(crate) fn recipes(work: usize) -> BoxedStrategy<Recipe> {
     ];
     let gaps = (0usize..7, 0usize..7);
     (windows(), taps, border, sizes(), 1usize..=4, stored, gaps, data, any::<u64>())
-        .prop_map(move |((cols, rows, pair, anchor), taps, border, size, channels, stored, gaps, data, seed)| {
-            let (window, size) = ((cols, rows), within(size, work / (cols * rows * channels)));
-            Recipe { window, pair, preset: None, taps, anchor, border, size, channels, stored, gaps, data, seed }
-        })
+        .prop_map(
+            move |(
+                (cols, rows, pair, anchor),
+                taps,
+                border,
+                size,
+                channels,
+                stored,
+                gaps,
+                data,
+                seed,
+            )| {
+                let (window, size) = ((cols, rows), within(size, work / (cols * rows * channels)));
+                Recipe {
+                    window,
+                    pair,
+                    preset: None,
+                    taps,
+                    anchor,
+                    border,
+                    size,
+                    channels,
+                    stored,
+                    gaps,
+                    data,
+                    seed,
+                }
+            },
+        )
         .boxed()
 }
 
@@ -150,10 +175,15 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
         (65_794usize..=66_500, Just(1), Just(true)),
         (300usize..=1500, 300usize..=1500, Just(true)),
     ];
-    let large = (large, anchors()).prop_map(|((cols, rows, pair), anchor)| (cols, rows, pair, anchor));
+    let large =
+        (large, anchors()).prop_map(|((cols, rows, pair), anchor)| (cols, rows, pair, anchor));
     // Where a GPU's threads are emulated, one result under the largest windows would take minutes.
     let is_emulated = work < WORK;
-    let window = if is_emulated { windows().boxed() } else { prop_oneof![40 => windows(), 1 => large].boxed() };
+    let window = if is_emulated {
+        windows().boxed()
+    } else {
+        prop_oneof![40 => windows(), 1 => large].boxed()
+    };
     let named = prop_oneof![3 => Just(None), 1 => presets(!is_emulated).prop_map(Some)];
     let data = prop_oneof![
         4 => Just(Data::Random),
@@ -175,7 +205,20 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
             let size = within(size, (work / (cost * channels)).max(12));
             let (window, stored) = ((cols, rows), (Kind::U8, Kind::U8));
             let anchor = anchor.filter(|_| preset.is_none());
-            Recipe { window, pair, preset, taps, anchor, border, size, channels, stored, gaps, data, seed }
+            Recipe {
+                window,
+                pair,
+                preset,
+                taps,
+                anchor,
+                border,
+                size,
+                channels,
+                stored,
+                gaps,
+                data,
+                seed,
+            }
         })
         .boxed()
 }
@@ -234,7 +277,8 @@ impl Recipe {
                 }
             }
             _ if self.pair => {
-                let (mut row, mut column) = (wide(taps, true, cols, &mut rng), wide(taps, true, rows, &mut rng));
+                let (mut row, mut column) =
+                    (wide(taps, true, cols, &mut rng), wide(taps, true, rows, &mut rng));
                 if taps == Taps::Range {
                     let scale = 10f64.powi(rng.i32(-36..=36));
                     row.iter_mut().for_each(|tap| *tap *= scale);
@@ -255,7 +299,9 @@ impl Recipe {
         // Whole numbers have no infinity.
         let needs_infinity = matches!(self.data, Data::Lone | Data::Holes | Data::Infinite);
         let data = if needs_infinity && input.is_integer() { Data::Random } else { self.data };
-        let problem = Problem::new(self.size.0, self.size.1, self.seed).stored(input, output).channels(self.channels);
+        let problem = Problem::new(self.size.0, self.size.1, self.seed)
+            .stored(input, output)
+            .channels(self.channels);
         problem.gaps(self.gaps.0, self.gaps.1).data(data)
     }
 
@@ -269,7 +315,11 @@ impl Recipe {
         for i in 0..width * height {
             for channel in 0..channels {
                 let place = (i % width, i / width);
-                pixels.push(self.data.placed(place, channel).unwrap_or_else(|| u8::random(&mut rng, self.data)));
+                pixels.push(
+                    self.data
+                        .placed(place, channel)
+                        .unwrap_or_else(|| u8::random(&mut rng, self.data)),
+                );
             }
             if i % 7 == 0 && rng.u8(..) < 60 {
                 run = [0, 0, 255, rng.u8(..)][rng.usize(0..4)];
@@ -282,9 +332,15 @@ impl Recipe {
     }
 
     /// A plane of pixels: whole numbers of up to 99, or anything up to 1000.
-    pub(crate) fn plane(&self, whole: bool, salt: u64, (width, height): (usize, usize)) -> Vec<f32> {
+    pub(crate) fn plane(
+        &self,
+        whole: bool,
+        salt: u64,
+        (width, height): (usize, usize),
+    ) -> Vec<f32> {
         let mut rng = Rng::with_seed(self.seed.wrapping_add(salt));
-        let mut pixel = || if whole { rng.i32(-99..=99) as f32 } else { 2000.0 * rng.f32() - 1000.0 };
+        let mut pixel =
+            || if whole { rng.i32(-99..=99) as f32 } else { 2000.0 * rng.f32() - 1000.0 };
         (0..width * height).map(|_| pixel()).collect()
     }
 }
@@ -315,7 +371,8 @@ fn wide(taps: Taps, of_pair: bool, count: usize, rng: &mut Rng) -> Vec<f64> {
         Taps::Sharp => weighted(count, if of_pair { 6f64.sqrt() } else { 6.0 }, rng),
         Taps::Cancelling => weighted(count, if of_pair { 1e9f64.sqrt() } else { 1e9 }, rng),
         Taps::Range => {
-            let tap = |_| (2.0 * rng.f64() - 0.7) * 10f64.powi([0, 0, -1, -3, -9, -300][rng.usize(0..6)]);
+            let tap =
+                |_| (2.0 * rng.f64() - 0.7) * 10f64.powi([0, 0, -1, -3, -9, -300][rng.usize(0..6)]);
             (0..count).map(tap).collect()
         }
         Taps::Fractions => {

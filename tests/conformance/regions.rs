@@ -71,7 +71,8 @@ struct Batch {
 impl Batch {
     fn random(width: usize, height: usize, channels: usize, images: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let planes = (0..images * channels).map(|_| (0..width * height).map(|_| 2.0 * rng.f32() - 1.0).collect());
+        let planes = (0..images * channels)
+            .map(|_| (0..width * height).map(|_| 2.0 * rng.f32() - 1.0).collect());
         Self { shape: Shape { width, height, channels }, images, planes: planes.collect() }
     }
 
@@ -86,14 +87,18 @@ impl Batch {
 
     /// What an order makes of each plane.
     fn filtered(&self, order: Order, window: &Window, border: Border) -> Self {
-        let filter =
-            |plane: &Vec<f32>| order.filter(plane, self.size(), window.as_taps(), window.products().as_ref(), border);
+        let filter = |plane: &Vec<f32>| {
+            order.filter(plane, self.size(), window.as_taps(), window.products().as_ref(), border)
+        };
         self.with(self.planes.iter().map(filter).collect())
     }
 }
 
 /// How the values of a batch lie among the floats of a buffer.
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "without a GPU the checks alone are tested")
+)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
@@ -111,7 +116,10 @@ pub(crate) const CHANNEL: usize = 1;
 pub(crate) const ROW: usize = 2;
 pub(crate) const PIXEL: usize = 3;
 
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "without a GPU the checks alone are tested")
+)]
 impl Layout {
     /// Axes from the innermost on, each with its extent and the values that are left free behind all of it. `step` is the stride of
     /// the first; `backwards` names axes that run from the last to the first.
@@ -137,11 +145,21 @@ impl Layout {
     /// Every layout, for so many rows of such images. Sliding kernels read the first.
     fn all(Shape { width, channels, .. }: Shape, rows: usize, images: usize) -> Vec<Self> {
         let planar = |name, start, [row, channel, image]: [usize; 3], backwards: &[usize]| {
-            let order = [(PIXEL, width, row), (ROW, rows, channel), (CHANNEL, channels, image), (IMAGE, images, 0)];
+            let order = [
+                (PIXEL, width, row),
+                (ROW, rows, channel),
+                (CHANNEL, channels, image),
+                (IMAGE, images, 0),
+            ];
             Self::new(name, start, order, backwards)
         };
         let interleaved = |name, lead, [pixel, row, image]: [usize; 3], backwards: &[usize]| {
-            let order = [(CHANNEL, channels, pixel), (PIXEL, width, row), (ROW, rows, image), (IMAGE, images, 0)];
+            let order = [
+                (CHANNEL, channels, pixel),
+                (PIXEL, width, row),
+                (ROW, rows, image),
+                (IMAGE, images, 0),
+            ];
             Self::new(name, (lead, 1), order, backwards)
         };
         // Rows at multiples of 16 bytes.
@@ -165,12 +183,19 @@ impl Layout {
 
     /// The number of the value at a place, whose row is counted from the first that is there.
     pub(crate) fn at(&self, place: [usize; 4]) -> usize {
-        let floats = self.strides.iter().zip(place).map(|(stride, number)| stride * number as isize).sum();
+        let floats =
+            self.strides.iter().zip(place).map(|(stride, number)| stride * number as isize).sum();
         self.first.wrapping_add_signed(floats)
     }
 
     /// Puts some rows and columns of a batch where they belong; `there` says which rows the buffer has.
-    fn put(&self, buffer: &mut [f32], batch: &Batch, there: &Range<usize>, part: (&Range<usize>, &Range<usize>)) {
+    fn put(
+        &self,
+        buffer: &mut [f32],
+        batch: &Batch,
+        there: &Range<usize>,
+        part: (&Range<usize>, &Range<usize>),
+    ) {
         let Shape { width, channels, .. } = batch.shape;
         for (number, plane) in batch.planes.iter().enumerate() {
             for y in part.1.clone() {
@@ -290,7 +315,8 @@ impl Scaling {
         let (width, height) = results.size();
         let copied = |i: usize| {
             let across = oracle::kept(i % width, window.anchor.0, window.cols, width);
-            border == Border::Keep && (across || oracle::kept(i / width, window.anchor.1, window.rows, height))
+            border == Border::Keep
+                && (across || oracle::kept(i / width, window.anchor.1, window.rows, height))
         };
         let scaled = |plane: &Vec<f32>| {
             let one = |(i, &sum): (usize, &f32)| if copied(i) { sum } else { self.of(sum) };
@@ -320,10 +346,13 @@ fn caught(fault: Fault) -> Result<(), Failed> {
         Fault::ColumnTooFew => wide.end -= 1,
         Fault::BorderOfTheRegion => {
             // The rule is applied to the region, as if it were the image.
-            let cut = |plane: &Vec<f32>| rows.clone().flat_map(|y| plane[y * 19..][columns.clone()].to_vec()).collect();
+            let cut = |plane: &Vec<f32>| {
+                rows.clone().flat_map(|y| plane[y * 19..][columns.clone()].to_vec()).collect()
+            };
             let shape = Shape { width: columns.len(), height: rows.len(), channels: 3 };
             let small = Batch { shape, images: 2, planes: batch.planes.iter().map(cut).collect() };
-            let small = scaling.on(&small.filtered(Order::Direct, &window, border), &window, border);
+            let small =
+                scaling.on(&small.filtered(Order::Direct, &window, border), &window, border);
             for (plane, small) in made.planes.iter_mut().zip(&small.planes) {
                 for (row, y) in small.chunks(columns.len()).zip(rows.clone()) {
                     plane[y * 19..][columns.clone()].copy_from_slice(row);
@@ -358,9 +387,16 @@ fn caught(fault: Fault) -> Result<(), Failed> {
 
 /// The rows that results in some rows read.
 #[cfg(feature = "gpu")]
-pub(crate) fn needed(window: &Window, border: Border, rows: &Range<usize>, height: usize) -> Range<usize> {
+pub(crate) fn needed(
+    window: &Window,
+    border: Border,
+    rows: &Range<usize>,
+    height: usize,
+) -> Range<usize> {
     let reached = rows.clone().flat_map(|y| {
-        (0..window.rows).filter_map(move |row| oracle::fold(border, (y + row) as i64 - window.anchor.1 as i64, height))
+        (0..window.rows).filter_map(move |row| {
+            oracle::fold(border, (y + row) as i64 - window.anchor.1 as i64, height)
+        })
     });
     let reached: Vec<usize> = reached.collect();
     reached.iter().copied().min().unwrap_or(0)..reached.iter().copied().max().unwrap_or(0) + 1
@@ -396,16 +432,32 @@ mod on_gpu {
         ) -> apron::Result<Self> {
             let len = floats.len();
             let floats = gpu.upload(&Image::from_vec(floats, len, 1, 1)?.view())?;
-            Ok(Self { floats, layout, shape: batch.shape, images: batch.images, there: there.clone() })
+            Ok(Self {
+                floats,
+                layout,
+                shape: batch.shape,
+                images: batch.images,
+                there: there.clone(),
+            })
         }
 
         /// With these rows of a batch.
-        fn source(gpu: &apron::gpu::Gpu, layout: Layout, batch: &Batch, there: &Range<usize>) -> apron::Result<Self> {
+        fn source(
+            gpu: &apron::gpu::Gpu,
+            layout: Layout,
+            batch: &Batch,
+            there: &Range<usize>,
+        ) -> apron::Result<Self> {
             Self::new(gpu, layout, batch, there, layout.with_rows(batch, there))
         }
 
         /// For these rows of results like a batch.
-        fn target(gpu: &apron::gpu::Gpu, layout: Layout, batch: &Batch, there: &Range<usize>) -> apron::Result<Self> {
+        fn target(
+            gpu: &apron::gpu::Gpu,
+            layout: Layout,
+            batch: &Batch,
+            there: &Range<usize>,
+        ) -> apron::Result<Self> {
             Self::new(gpu, layout, batch, there, vec![f32::POISON; layout.len])
         }
 
@@ -477,7 +529,10 @@ mod on_gpu {
             let Shape { width, height, .. } = batch.shape;
             let filter = |plane: &Vec<f32>| {
                 let mut result = Image::<f32>::zeroed(width, height, 1)?;
-                self.plan.run(&Image::from_vec(plane.clone(), width, height, 1)?.view(), &mut result.view_mut())?;
+                self.plan.run(
+                    &Image::from_vec(plane.clone(), width, height, 1)?.view(),
+                    &mut result.view_mut(),
+                )?;
                 Ok(result.as_slice().to_vec())
             };
             Ok(batch.with(batch.planes.iter().map(filter).collect::<apron::Result<_>>()?))
@@ -489,7 +544,11 @@ mod on_gpu {
                 Border::Constant(value) => value.abs().max(1.0),
                 _ => 1.0,
             };
-            if moved && self.order().is_none() { 2.0 * bound(None, self.window, greatest) } else { 0.0 }
+            if moved && self.order().is_none() {
+                2.0 * bound(None, self.window, greatest)
+            } else {
+                0.0
+            }
         }
 
         fn stream(&self) -> apron::Result<Stream> {
@@ -506,17 +565,28 @@ mod on_gpu {
     ) -> Result<(), Failed> {
         let started = std::time::Instant::now();
         let gpu = apron::gpu::Gpu::open(0)?;
-        let all: Vec<_> =
-            windows.iter().flat_map(|window| borders.iter().map(move |&border| (window, border))).collect();
+        let all: Vec<_> = windows
+            .iter()
+            .flat_map(|window| borders.iter().map(move |&border| (window, border)))
+            .collect();
         let counted = all.par_iter().enumerate().map(|(number, &(window, border))| {
             let mut counts = Vec::new();
             for variant in product::variants(Gpu::DEVICE) {
                 let product = Product { variant: Some(variant), device: Gpu::DEVICE };
                 if product.must_take(window, border) {
-                    let case =
-                        Case { window, border, variant, plan: product.prepare(window, border)?, gpu: gpu.clone() };
+                    let case = Case {
+                        window,
+                        border,
+                        variant,
+                        plan: product.prepare(window, border)?,
+                        gpu: gpu.clone(),
+                    };
                     let runs = test(&case, number).map_err(|failed| {
-                        Failed::from(format!("{}: {}", case.told(), failed.message().unwrap_or_default()))
+                        Failed::from(format!(
+                            "{}: {}",
+                            case.told(),
+                            failed.message().unwrap_or_default()
+                        ))
                     })?;
                     counts.push((variant, runs));
                 }
@@ -558,12 +628,21 @@ mod on_gpu {
                     0 => (columns, rows) = (0..columns.end, 0..rows.end.min(80)),
                     1 => columns = columns.start..301.min(columns.start + 131),
                     2 => rows = rows.start..141.min(rows.start + 67),
-                    3 if turn > 1 => (columns, rows) = (columns.start..columns.start + 1, rows.start..rows.start + 1),
+                    3 if turn > 1 => {
+                        (columns, rows) =
+                            (columns.start..columns.start + 1, rows.start..rows.start + 1)
+                    }
                     _ => {}
                 }
                 let mut dst = Buffer::target(&case.gpu, layout, &batch, &all)?;
                 let part = (columns.clone(), rows.clone());
-                case.plan.run_region(&src.view()?, &mut dst.view_mut()?, part.0, part.1, &mut stream)?;
+                case.plan.run_region(
+                    &src.view()?,
+                    &mut dst.view_mut()?,
+                    part.0,
+                    part.1,
+                    &mut stream,
+                )?;
                 stream.synchronize()?;
                 let allowed = case.allowed((columns.start, rows.start) != (0, 0));
                 layout
@@ -582,7 +661,12 @@ mod on_gpu {
         let batch = Batch::random(WIDTH, HEIGHT, 2, 1, 12);
         each("regions::bands", &windows(selection), &BORDERS, |case, number| {
             let whole = case.whole(&batch)?;
-            let image = Buffer::source(&case.gpu, Layout::aligned(batch.shape, HEIGHT, 1), &batch, &(0..HEIGHT))?;
+            let image = Buffer::source(
+                &case.gpu,
+                Layout::aligned(batch.shape, HEIGHT, 1),
+                &batch,
+                &(0..HEIGHT),
+            )?;
             let mut rng = Rng::with_seed(200 + number as u64);
             let mut stream = case.stream()?;
             for turn in 0..count {
@@ -607,7 +691,8 @@ mod on_gpu {
                     case.plan.run_region(src, &mut dst.view_mut()?, columns, rows, &mut stream)
                 };
                 // Too few rows, to read or to write: nothing is done.
-                let mut short = vec![(there.clone(), rows.start..room.end + 1), (there.clone(), 0..0)];
+                let mut short =
+                    vec![(there.clone(), rows.start..room.end + 1), (there.clone(), 0..0)];
                 if there.len() > 1 {
                     short.push((there.start + 1..there.end, rows.clone()));
                     short.push((there.start..there.end - 1, rows.clone()));
@@ -615,13 +700,22 @@ mod on_gpu {
                 for (there, rows) in short {
                     let outcome = run(&source(there.clone())?, &rows);
                     if !matches!(outcome, Err(Error::Parameter { .. })) {
-                        return Err(format!("rows {rows:?} from {there:?} of {HEIGHT}: {outcome:?}").into());
+                        return Err(format!(
+                            "rows {rows:?} from {there:?} of {HEIGHT}: {outcome:?}"
+                        )
+                        .into());
                     }
                 }
                 run(&source(there.clone())?, &rows)?;
                 stream.synchronize()?;
-                into.check(&dst.download()?, &whole, &room, (&(0..WIDTH), &rows), case.allowed(true))
-                    .map_err(|wrong| format!("rows {rows:?} of {HEIGHT} from {there:?}: {wrong}"))?;
+                into.check(
+                    &dst.download()?,
+                    &whole,
+                    &room,
+                    (&(0..WIDTH), &rows),
+                    case.allowed(true),
+                )
+                .map_err(|wrong| format!("rows {rows:?} of {HEIGHT} from {there:?}: {wrong}"))?;
             }
             Ok(count)
         })
@@ -629,8 +723,11 @@ mod on_gpu {
 
     /// Batches from each layout into others; sliding kernels decline sources that are not aligned, and say so.
     pub(super) fn layouts(selection: Selection) -> Result<(), Failed> {
-        let borders: &[Border] =
-            if selection == Selection::Full { &BORDERS } else { &[Border::Reflect101, Border::Keep] };
+        let borders: &[Border] = if selection == Selection::Full {
+            &BORDERS
+        } else {
+            &[Border::Reflect101, Border::Keep]
+        };
         let windows = &windows(selection)[..5];
         each("regions::layouts", windows, borders, |case, number| {
             let channels = 1 + number % 4;
@@ -643,17 +740,30 @@ mod on_gpu {
                 let to = layouts[(i + 1 + number) % layouts.len()];
                 let src = Buffer::source(&case.gpu, from, &batch, &there)?;
                 let mut dst = Buffer::target(&case.gpu, to, &batch, &there)?;
-                let outcome = case.plan.run_region(&src.view()?, &mut dst.view_mut()?, 0..45, 0..21, &mut stream);
-                let slides = matches!(case.variant, Variant::DirectSliding | Variant::SeparableFused);
+                let outcome = case.plan.run_region(
+                    &src.view()?,
+                    &mut dst.view_mut()?,
+                    0..45,
+                    0..21,
+                    &mut stream,
+                );
+                let slides =
+                    matches!(case.variant, Variant::DirectSliding | Variant::SeparableFused);
                 match outcome {
                     Ok(()) => {
                         stream.synchronize()?;
                         to.check(&dst.download()?, &whole, &there, (&(0..45), &there), 0.0)
-                            .map_err(|wrong| format!("{channels} channels from {}: {wrong}", from.name))?;
+                            .map_err(|wrong| {
+                                format!("{channels} channels from {}: {wrong}", from.name)
+                            })?;
                         runs += 1;
                     }
                     Err(Error::Unsupported { .. }) if slides && i > 0 => {}
-                    Err(error) => return Err(format!("{channels} channels from {}: {error}", from.name).into()),
+                    Err(error) => {
+                        return Err(
+                            format!("{channels} channels from {}: {error}", from.name).into()
+                        );
+                    }
                 }
             }
             Ok(runs)
@@ -664,7 +774,8 @@ mod on_gpu {
     pub(super) fn epilogue(selection: Selection) -> Result<(), Failed> {
         let mut windows = windows(selection);
         // Windows that the Fourier kernel takes in parts, and that separable passes take in chunks.
-        windows.extend([Window::random(150, 3, 21).anchored(20, 1), Window::random_pair(5, 270, 22)]);
+        windows
+            .extend([Window::random(150, 3, 21).anchored(20, 1), Window::random_pair(5, 270, 22)]);
         let borders: &[Border] = if selection == Selection::Full {
             &BORDERS
         } else {
@@ -685,7 +796,12 @@ mod on_gpu {
             let mut stream = case.stream()?;
             let scaling = scalings[number % scalings.len()];
             let Scaling { scale, offset, absolute } = scaling;
-            case.plan.run_with_epilogue(&src.view()?, &mut dst.view_mut()?, (scale, offset, absolute), &mut stream)?;
+            case.plan.run_with_epilogue(
+                &src.view()?,
+                &mut dst.view_mut()?,
+                (scale, offset, absolute),
+                &mut stream,
+            )?;
             stream.synchronize()?;
             let expected = scaling.on(&whole, case.window, case.border);
             layout

@@ -1,7 +1,9 @@
 //! Plans that nobody told a variant: the same bits on the CPU and on a GPU whatever the size, and each runs what it
 //! said that it would. Bytes made of bytes: means, and constants that are none.
 
-use apron::{Alpha, Border, Device, Family, Filter, Image, Pipeline, Plan, Ran, Shape, Step, Variant};
+use apron::{
+    Alpha, Border, Device, Family, Filter, Image, Pipeline, Plan, Ran, Shape, Step, Variant,
+};
 use conformance::product::Gpu;
 use conformance::sample::{Data, Kind, Sample};
 use conformance::select::{BORDERS, Selection};
@@ -48,26 +50,42 @@ fn means(device: Device) -> Result<(), Failed> {
 
 /// A constant that is no byte is refused for bytes made of bytes, before anything is written, and taken by all else.
 fn no_byte(device: Device) -> Result<(), Failed> {
-    let filters = ["identity", "box:size=4", "gaussian:2", "unsharp:1", "sharpen", "motion:length=9,angle=30"];
+    let filters = [
+        "identity",
+        "box:size=4",
+        "gaussian:2",
+        "unsharp:1",
+        "sharpen",
+        "motion:length=9,angle=30",
+    ];
     let src = Image::from_vec(vec![9u8; 40 * 30], 40, 30, 1)?;
     for text in filters {
-        for constant in [-1.0, 0.5, 254.999, 256.0, 1e9, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
-            let plan =
-                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+        for constant in [-1.0, 0.5, 254.999, 256.0, 1e9, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]
+        {
+            let plan = Plan::builder(text.parse::<Filter>()?)
+                .border(Border::Constant(constant))
+                .device(device)
+                .build()?;
             let mut dst = Image::from_vec(vec![7u8; 40 * 30], 40, 30, 1)?;
             let message = match plan.run(&src.view(), &mut dst.view_mut()) {
-                Ok(()) => return Err(format!("{text}, constant {constant}: bytes were made").into()),
+                Ok(()) => {
+                    return Err(format!("{text}, constant {constant}: bytes were made").into());
+                }
                 Err(error) => error.to_string(),
             };
-            let says = message.contains(&constant.to_string()) && message.contains("f32") && !message.contains('\n');
+            let says = message.contains(&constant.to_string())
+                && message.contains("f32")
+                && !message.contains('\n');
             if !says || dst.as_slice().iter().any(|&byte| byte != 7) {
                 return Err(format!("{text}, constant {constant}: {message}").into());
             }
             plan.run(&src.view(), &mut Image::<f32>::zeroed(40, 30, 1)?.view_mut())?;
         }
         for constant in [0.0, -0.0, 255.0] {
-            let plan =
-                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+            let plan = Plan::builder(text.parse::<Filter>()?)
+                .border(Border::Constant(constant))
+                .device(device)
+                .build()?;
             plan.run(&src.view(), &mut Image::<u8>::zeroed(40, 30, 1)?.view_mut())?;
         }
     }
@@ -107,7 +125,9 @@ fn filters() -> Vec<Step> {
         "motion:length=40,angle=30",
     ];
     let scattered = |(cols, rows): (usize, usize), percent: usize| {
-        let tap = |i: usize| if i * 37 % 100 < percent { (i * 7919 % 251) as f32 * 0.01 - 1.0 } else { 0.0 };
+        let tap = |i: usize| {
+            if i * 37 % 100 < percent { (i * 7919 % 251) as f32 * 0.01 - 1.0 } else { 0.0 }
+        };
         let taps: Vec<_> = (0..cols * rows).map(tap).collect();
         apron::Filter::from_taps(cols, rows, &taps).expect("legal taps")
     };
@@ -115,14 +135,17 @@ fn filters() -> Vec<Step> {
         let line = |count: usize| (0..count).map(|i| 0.01 + (i * i % 7) as f32).collect::<Vec<_>>();
         apron::Filter::separable(&line(cols), &line(rows)).expect("legal taps")
     };
-    let sizes = [(1, 2), (11, 1), (1, 30), (33, 1), (3, 3), (5, 5), (4, 7), (13, 9), (17, 17), (19, 18)];
+    let sizes =
+        [(1, 2), (11, 1), (1, 30), (33, 1), (3, 3), (5, 5), (4, 7), (13, 9), (17, 17), (19, 18)];
     let random = sizes.into_iter().flat_map(|(cols, rows)| {
-        [scattered((cols, rows), 100), scattered((cols, rows), 20), product(cols, rows)].map(Step::Filter)
+        [scattered((cols, rows), 100), scattered((cols, rows), 20), product(cols, rows)]
+            .map(Step::Filter)
     });
     presets.into_iter().map(|text| text.parse().expect("a preset")).chain(random).collect()
 }
 
-const SIZES: [(usize, usize); 7] = [(1, 1), (3, 2), (1, 40), (30, 30), (40, 23), (75, 60), (300, 200)];
+const SIZES: [(usize, usize); 7] =
+    [(1, 1), (3, 2), (1, 40), (30, 30), (40, 23), (75, 60), (300, 200)];
 
 /// A filter and a border on both devices.
 struct Both {
@@ -134,7 +157,11 @@ struct Both {
 impl Both {
     fn new(step: &Step, border: Border) -> apron::Result<Self> {
         let plan = |device| Plan::builder(step).border(border).device(device).build();
-        Ok(Self { cpu: plan(Device::Cpu)?, gpu: plan(Gpu::DEVICE)?, what: format!("{step}, border {border}") })
+        Ok(Self {
+            cpu: plan(Device::Cpu)?,
+            gpu: plan(Gpu::DEVICE)?,
+            what: format!("{step}, border {border}"),
+        })
     }
 
     fn check<S: Sample, D: Sample>(&self, shape: Shape, rng: &mut Rng) -> Result<Family, Failed> {
@@ -145,7 +172,12 @@ impl Both {
             let variant = plan.variant_of(shape, S::SCALAR, D::SCALAR)?;
             plan.run(&src.view(), &mut dst.view_mut())?;
             if plan.ran() != [Ran::Variant(variant)] {
-                return Err(format!("{what} on {}: {variant} is said, {:?} ran", plan.device(), plan.ran()).into());
+                return Err(format!(
+                    "{what} on {}: {variant} is said, {:?} ran",
+                    plan.device(),
+                    plan.ran()
+                )
+                .into());
             }
             Ok((variant, dst))
         };
@@ -156,13 +188,17 @@ impl Both {
         }
         // Spectra promise no bits, but for bytes.
         if bytes || on_cpu.family() != Family::Fourier {
-            equal(&expected, &found).map_err(|told| format!("{what}: {on_cpu} and {on_gpu}: {told}"))?;
+            equal(&expected, &found)
+                .map_err(|told| format!("{what}: {on_cpu} and {on_gpu}: {told}"))?;
         }
         Ok(on_cpu.family())
     }
 }
 
-fn random<S: Sample>(Shape { width, height, channels }: Shape, rng: &mut Rng) -> apron::Result<Image<S>> {
+fn random<S: Sample>(
+    Shape { width, height, channels }: Shape,
+    rng: &mut Rng,
+) -> apron::Result<Image<S>> {
     Image::from_vec(
         (0..width * height * channels).map(|_| S::random(rng, Data::Random)).collect(),
         width,
@@ -174,7 +210,9 @@ fn random<S: Sample>(Shape { width, height, channels }: Shape, rng: &mut Rng) ->
 fn equal<D: Sample>(expected: &Image<D>, found: &Image<D>) -> Result<(), String> {
     let mut pairs = expected.as_slice().iter().zip(found.as_slice()).enumerate();
     match pairs.find(|(_, (expected, found))| !expected.same(**found)) {
-        Some((at, (expected, found))) => Err(format!("value {at} is {} and {}", expected.value(), found.value())),
+        Some((at, (expected, found))) => {
+            Err(format!("value {at} is {} and {}", expected.value(), found.value()))
+        }
         None => Ok(()),
     }
 }
@@ -219,41 +257,63 @@ fn bits(selection: Selection) -> Result<(), Failed> {
 /// Gradients, pipelines, and colours under each mode of alpha: the same bits, and each says what ran.
 fn steps() -> Result<(), Failed> {
     let mut rng = Rng::with_seed(8);
-    let alphas =
-        [None, Some(Alpha::Auto), Some(Alpha::Premultiply), Some(Alpha::Keep), Some(Alpha::Filter), Some(Alpha::Drop)];
-    let texts: [&[&str]; 4] =
-        [&["gaussian:sigma=2"], &["sobel"], &["box:size=3", "scharr"], &["gaussian:sigma=1", "unsharp:sigma=2"]];
+    let alphas = [
+        None,
+        Some(Alpha::Auto),
+        Some(Alpha::Premultiply),
+        Some(Alpha::Keep),
+        Some(Alpha::Filter),
+        Some(Alpha::Drop),
+    ];
+    let texts: [&[&str]; 4] = [
+        &["gaussian:sigma=2"],
+        &["sobel"],
+        &["box:size=3", "scharr"],
+        &["gaussian:sigma=1", "unsharp:sigma=2"],
+    ];
     for (texts, alpha) in texts.iter().flat_map(|texts| alphas.map(|alpha| (texts, alpha))) {
         let is_average = |text: &str| text.starts_with("gaussian") || text.starts_with("box");
         if alpha == Some(Alpha::Premultiply) && !texts.iter().all(|text| is_average(text)) {
             continue;
         }
-        for shape in [(30, 20), (90, 60)].map(|(width, height)| Shape { width, height, channels: 4 }) {
+        for shape in
+            [(30, 20), (90, 60)].map(|(width, height)| Shape { width, height, channels: 4 })
+        {
             let what = format!("{texts:?} of {shape}, alpha {alpha:?}");
             let run = |device, src: &Image<u16>| -> Result<(Image<u16>, Vec<Vec<Ran>>), Failed> {
-                let plan = |text: &&str| Plan::builder(text.parse::<Step>()?).device(device).build();
-                let pipeline = Pipeline::new(texts.iter().map(plan).collect::<apron::Result<_>>()?)?;
+                let plan =
+                    |text: &&str| Plan::builder(text.parse::<Step>()?).device(device).build();
+                let pipeline =
+                    Pipeline::new(texts.iter().map(plan).collect::<apron::Result<_>>()?)?;
                 let channels = alpha.map_or(4, |alpha| alpha.channels(4));
                 let mut dst = Image::zeroed(shape.width, shape.height, channels)?;
                 match alpha {
                     None => pipeline.run(&src.view(), &mut dst.view_mut())?,
-                    Some(alpha) => pipeline.run_with_alpha(&src.view(), &mut dst.view_mut(), alpha)?,
+                    Some(alpha) => {
+                        pipeline.run_with_alpha(&src.view(), &mut dst.view_mut(), alpha)?
+                    }
                 }
                 Ok((dst, pipeline.plans().iter().map(Plan::ran).collect()))
             };
             let src = random::<u16>(shape, &mut rng)?;
-            let ((expected, on_cpu), (found, on_gpu)) = (run(Device::Cpu, &src)?, run(Gpu::DEVICE, &src)?);
+            let ((expected, on_cpu), (found, on_gpu)) =
+                (run(Device::Cpu, &src)?, run(Gpu::DEVICE, &src)?);
             equal(&expected, &found).map_err(|told| format!("{what}: {told}"))?;
             let weighs = matches!(alpha, Some(Alpha::Auto | Alpha::Premultiply));
             for ((text, on_cpu), on_gpu) in texts.iter().zip(&on_cpu).zip(&on_gpu) {
                 let right = match (&on_cpu[..], &on_gpu[..]) {
                     ([Ran::Weighted], [Ran::Weighted]) => weighs && is_average(text),
                     ([Ran::Gradient], [Ran::Gradient]) => !text.contains(':'),
-                    ([Ran::Variant(a)], [Ran::Variant(b)]) => a.family() == b.family() && !(weighs && is_average(text)),
+                    ([Ran::Variant(a)], [Ran::Variant(b)]) => {
+                        a.family() == b.family() && !(weighs && is_average(text))
+                    }
                     _ => false,
                 };
                 if !right {
-                    return Err(format!("{what}: {text} ran as {on_cpu:?} on the CPU, as {on_gpu:?} on the GPU").into());
+                    return Err(format!(
+                        "{what}: {text} ran as {on_cpu:?} on the CPU, as {on_gpu:?} on the GPU"
+                    )
+                    .into());
                 }
             }
         }

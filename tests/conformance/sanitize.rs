@@ -59,7 +59,11 @@ impl Options {
                     let jobs = text.parse().ok().filter(|&jobs| jobs > 0);
                     options.jobs = Some(jobs.ok_or(format!("--jobs {text}: a number from 1"))?);
                 }
-                other => return Err(format!("{other} is not known; there are --all, --tool, --filter and --jobs")),
+                other => {
+                    return Err(format!(
+                        "{other} is not known; there are --all, --tool, --filter and --jobs"
+                    ));
+                }
             }
         }
         if let Some(tool) = options.tools.iter().find(|tool| !TOOLS.contains(&tool.as_str())) {
@@ -119,8 +123,12 @@ fn sanitizer() -> Option<PathBuf> {
     }
     let name = format!("compute-sanitizer{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let toolkits = ["/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(toolkits).map(|folder| folder.join(&name)).find(|path| path.is_file())
+    let toolkits = ["/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin"]
+        .map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(toolkits)
+        .map(|folder| folder.join(&name))
+        .find(|path| path.is_file())
 }
 
 /// For each process that may run at a time, the GPU that it gets, in the words of `CUDA_VISIBLE_DEVICES`.
@@ -158,13 +166,21 @@ fn tests(filters: &[String], gpu: &str) -> Result<Vec<String>, String> {
         let mut command = Command::new(program()?);
         command.args(["--list", "--format", "terse"]).args(ignored.then_some("--ignored"));
         command.env("CUDA_VISIBLE_DEVICES", gpu);
-        let output = in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
+        let output =
+            in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let on_gpu = |name: &&str| name.split("::").skip(1).any(|part| part.starts_with("gpu"));
-        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).filter(on_gpu).map(str::to_owned).collect())
+        Ok(text
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .filter(on_gpu)
+            .map(str::to_owned)
+            .collect())
     };
     let ignored = list(true)?;
-    let wanted = |name: &String| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    let wanted = |name: &String| {
+        filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()))
+    };
     Ok(list(false)?.into_iter().filter(|name| !ignored.contains(name) && wanted(name)).collect())
 }
 
@@ -229,7 +245,12 @@ fn counted(launches: &BTreeMap<String, u64>) -> String {
 }
 
 /// One test in a process of its own: the kernels that it launched, if any, and how often; or what was found.
-fn one(sanitizer: &Path, tool: &str, test: &str, gpu: &str) -> Result<BTreeMap<String, u64>, String> {
+fn one(
+    sanitizer: &Path,
+    tool: &str,
+    test: &str,
+    gpu: &str,
+) -> Result<BTreeMap<String, u64>, String> {
     let mut command = Command::new(sanitizer);
     command.args(["--tool", tool, "--error-exitcode", &FOUND.to_string()]);
     command.arg(program()?).args(["--exact", test]).env("CUDA_VISIBLE_DEVICES", gpu);
@@ -239,7 +260,8 @@ fn one(sanitizer: &Path, tool: &str, test: &str, gpu: &str) -> Result<BTreeMap<S
 }
 
 fn judge(output: &Output) -> Result<BTreeMap<String, u64>, String> {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let passed = text.contains("test result: ok. 1 passed");
     if output.status.success() && passed {
         return Ok(kernels(&text));
@@ -260,7 +282,8 @@ const KERNELS: &str = "GPU kernels launched:";
 #[cfg(feature = "gpu")]
 pub(crate) fn tell_kernels() {
     if let Ok(gpu) = apron::gpu::Gpu::open(0) {
-        let launches: Vec<_> = gpu.launches().iter().map(|(entry, launches)| format!("{entry} {launches}")).collect();
+        let launches: Vec<_> =
+            gpu.launches().iter().map(|(entry, launches)| format!("{entry} {launches}")).collect();
         println!("{KERNELS} {}", launches.join(", "));
     }
 }
@@ -268,7 +291,9 @@ pub(crate) fn tell_kernels() {
 fn kernels(text: &str) -> BTreeMap<String, u64> {
     let list = text.lines().find_map(|line| line.strip_prefix(KERNELS)).unwrap_or_default();
     let kernel = |part: &str| {
-        part.trim().split_once(' ').and_then(|(entry, count)| Some((entry.to_owned(), count.parse().ok()?)))
+        part.trim()
+            .split_once(' ')
+            .and_then(|(entry, count)| Some((entry.to_owned(), count.parse().ok()?)))
     };
     list.split(',').filter_map(kernel).collect()
 }
@@ -277,11 +302,13 @@ fn kernels(text: &str) -> BTreeMap<String, u64> {
 pub(crate) fn trials() -> Vec<Trial> {
     let present = cfg!(all(unix, feature = "gpu")) && conformance::built::no_emulator().is_none();
     // The list of tests is asked for too, and those of this file are not for a GPU.
-    let trial_of =
-        |name: &str, filter: &'static [&'static str], script: &'static str, right: fn(&str, bool) -> bool| {
-            Trial::test(format!("sanitize::{name}"), move || stand_in(filter, script, right))
-                .with_ignored_flag(!present)
-        };
+    let trial_of = |name: &str,
+                    filter: &'static [&'static str],
+                    script: &'static str,
+                    right: fn(&str, bool) -> bool| {
+        Trial::test(format!("sanitize::{name}"), move || stand_in(filter, script, right))
+            .with_ignored_flag(!present)
+    };
     let trial = |name: &str, script: &'static str, right: fn(&str, bool) -> bool| {
         trial_of(name, &["--filter", "direct::ties::gpu-memory"], script, right)
     };
@@ -298,7 +325,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             !passed && text.contains("findings") && text.contains("SANITIZE racecheck: FAILED")
         }),
         trial("fails_if_nothing_ran", "shift 4; \"$@\" | grep -v kernels", |text, passed| {
-            !passed && text.contains("SANITIZE racecheck: FAILED; 1 tests, 0 of them failed; 0 kernels")
+            !passed
+                && text.contains("SANITIZE racecheck: FAILED; 1 tests, 0 of them failed; 0 kernels")
         }),
         trial("fails_if_the_test_fails", "shift 4; \"$@\" --exact nothing", |text, passed| {
             !passed && text.contains("the test did not pass")
@@ -306,7 +334,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("sanitize::is_skipped_without_a_gpu", || {
             let output = Command::new(program()?)
                 .args([COMMAND, "--tool", "racecheck"])
-                .envs([("COMPUTE_SANITIZER", "true"), ("APRON_DRIVER", "/none"), ("APRON_REQUIRE_GPU", "0")])
+                .envs([
+                    ("COMPUTE_SANITIZER", "true"),
+                    ("APRON_DRIVER", "/none"),
+                    ("APRON_REQUIRE_GPU", "0"),
+                ])
                 .output()?;
             let text = String::from_utf8_lossy(&output.stdout);
             let skipped = output.status.success() && text.contains("SANITIZE: SKIP");
@@ -329,6 +361,11 @@ fn stand_in(filter: &[&str], script: &str, right: fn(&str, bool) -> bool) -> Res
         .env("APRON_DRIVER", conformance::built::emulator()?)
         .env("APRON_CONFORMANCE", "small")
         .output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    if right(&text, output.status.success()) { Ok(()) } else { Err(format!("{}: {text}", output.status).into()) }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    if right(&text, output.status.success()) {
+        Ok(())
+    } else {
+        Err(format!("{}: {text}", output.status).into())
+    }
 }

@@ -9,7 +9,9 @@ use libtest_mimic::Trial;
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let trials = |name: &str, groups: fn(Selection) -> Vec<Group>| {
-        suite::trials(&format!("separable::{name}"), Family::Separable, gpu, move || groups(selection))
+        suite::trials(&format!("separable::{name}"), Family::Separable, gpu, move || {
+            groups(selection)
+        })
     };
     [
         trials("exhaustive", exhaustive),
@@ -42,10 +44,12 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
 /// smaller and larger than the window.
 pub(crate) fn turns(selection: Selection) -> Vec<Group> {
     let problems = |sizes: &[(usize, usize)], list: u64| -> Vec<Problem> {
-        let number = |(i, &(width, height)): (usize, &_)| Problem::new(width, height, select::seed(list, i));
+        let number =
+            |(i, &(width, height)): (usize, &_)| Problem::new(width, height, select::seed(list, i));
         sizes.iter().enumerate().map(number).collect()
     };
-    let both: &[_] = if selection == Selection::Full { &[(23, 11), (791, 3), (3, 1037)] } else { &[(23, 11)] };
+    let both: &[_] =
+        if selection == Selection::Full { &[(23, 11), (791, 3), (3, 1037)] } else { &[(23, 11)] };
     let pairs = [
         (Window::random_pair(777, 1, 91), problems(&[(40, 23), (1100, 5)], 21)),
         (Window::random_pair(1, 777, 92), problems(&[(40, 23), (5, 1100)], 22)),
@@ -53,7 +57,10 @@ pub(crate) fn turns(selection: Selection) -> Vec<Group> {
         (Window::random_pair(1, 1025, 94).anchored(0, 1000), problems(&[(33, 70), (2, 2057)], 24)),
         (Window::random_pair(777, 1025, 95).anchored(700, 512), problems(both, 25)),
         // Strips side by side and below each other.
-        (Window::random_pair(9, 9, 96).anchored(4, 7), problems(&[(3 * 512 + 37, 29), (101, 3 * 64 + 11)], 26)),
+        (
+            Window::random_pair(9, 9, 96).anchored(4, 7),
+            problems(&[(3 * 512 + 37, 29), (101, 3 * 64 + 11)], 26),
+        ),
     ];
     select::turns(pairs.into())
 }
@@ -75,8 +82,11 @@ pub(crate) fn sums(selection: Selection) -> Vec<Group> {
         "dog:sigma=1,wider=5",
     ];
     let mut windows: Vec<_> = presets.map(Window::preset).into();
-    windows.extend((9..=35).step_by(2).map(|size| Window::random_sum(size, size, 6000 + size as u64)));
-    windows.extend((2..=17).map(|reach| Window::preset(&format!("unsharp:sigma={}", f64::from(reach) / 4.0))));
+    windows
+        .extend((9..=35).step_by(2).map(|size| Window::random_sum(size, size, 6000 + size as u64)));
+    windows.extend(
+        (2..=17).map(|reach| Window::preset(&format!("unsharp:sigma={}", f64::from(reach) / 4.0))),
+    );
     windows.extend([
         Window::random_sum(21, 13, 6100).anchored(3, 12),
         Window::random_sum(17, 17, 6101).anchored(8, 0),
@@ -114,9 +124,21 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
 /// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.
 pub(crate) fn windows() -> Vec<Window> {
     let equal = [1, 2, 4, 6, 16].into_iter().chain((3..=67).step_by(2)).map(|size| (size, size));
-    let unequal = [(3, 17), (17, 3), (51, 1), (1, 51), (2, 40), (40, 2), (301, 1), (1, 301), (301, 5), (64, 63)];
+    let unequal = [
+        (3, 17),
+        (17, 3),
+        (51, 1),
+        (1, 51),
+        (2, 40),
+        (40, 2),
+        (301, 1),
+        (1, 301),
+        (301, 5),
+        (64, 63),
+    ];
     let sizes = equal.chain(unequal).enumerate();
-    let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random_pair(cols, rows, 2000 + i as u64)).collect();
+    let mut windows: Vec<_> =
+        sizes.map(|(i, (cols, rows))| Window::random_pair(cols, rows, 2000 + i as u64)).collect();
     windows.extend([
         Window::random_pair(5, 5, 1).anchored(0, 0),
         Window::random_pair(9, 9, 2).anchored(8, 8),
@@ -126,7 +148,10 @@ pub(crate) fn windows() -> Vec<Window> {
         Window::random_pair(51, 33, 4).anchored(0, 32),
         Window::random_pair(301, 301, 5).anchored(300, 0),
     ]);
-    windows.extend(["gaussian:sigma=1.5", "gaussian:sigma=12", "sobel-x", "sobel-y", "box:size=9"].map(Window::preset));
+    windows.extend(
+        ["gaussian:sigma=1.5", "gaussian:sigma=12", "sobel-x", "sobel-y", "box:size=9"]
+            .map(Window::preset),
+    );
     windows.extend(found());
     windows
 }
@@ -134,8 +159,11 @@ pub(crate) fn windows() -> Vec<Window> {
 /// Products that were given as all taps, rounded, and must be detected.
 fn found() -> impl Iterator<Item = Window> {
     let product = |cols: usize, rows: usize, scale: f64, seed: u64| {
-        let taps: Vec<f32> =
-            Window::random_pair(cols, rows, seed).taps.iter().map(|tap| (tap * scale) as f32).collect();
+        let taps: Vec<f32> = Window::random_pair(cols, rows, seed)
+            .taps
+            .iter()
+            .map(|tap| (tap * scale) as f32)
+            .collect();
         Window::dense(format!("rounded product, scale {scale:e}"), cols, rows, &taps)
     };
     [
@@ -145,7 +173,12 @@ fn found() -> impl Iterator<Item = Window> {
         product(7, 7, 1e-25, 44),
         product(7, 7, 1e25, 45),
         product(5, 5, 1e-33, 46),
-        Window::dense("binomial", 5, 3, &[1., 4., 6., 4., 1., 2., 8., 12., 8., 2., 1., 4., 6., 4., 1.]),
+        Window::dense(
+            "binomial",
+            5,
+            3,
+            &[1., 4., 6., 4., 1., 2., 8., 12., 8., 2., 1., 4., 6., 4., 1.],
+        ),
     ]
     .into_iter()
 }
@@ -174,8 +207,9 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
 }
 
 pub(crate) fn ties(selection: Selection) -> Vec<Group> {
-    let mean =
-        |cols: usize, rows: usize| Window::pair("mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows]);
+    let mean = |cols: usize, rows: usize| {
+        Window::pair("mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows])
+    };
     let windows = vec![
         mean(2, 2),
         mean(4, 4),

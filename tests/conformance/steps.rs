@@ -7,8 +7,8 @@
 use std::f64::consts::PI;
 
 use apron::{
-    Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut, Pipeline, Plan, PlanBuilder,
-    Shape, f16,
+    Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut,
+    Pipeline, Plan, PlanBuilder, Shape, f16,
 };
 use conformance::product::Gpu;
 use conformance::sample::{Data, Kind, Sample};
@@ -176,9 +176,14 @@ impl Case {
         )
     }
 
-    fn run<S: Sample, D: Sample>(&self, device: Device) -> Result<(Picture<S>, Picture<D>), Failed> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        device: Device,
+    ) -> Result<(Picture<S>, Picture<D>), Failed> {
         let mut rng = Rng::with_seed(self.seed);
-        let src = Picture::<S>::new(self.shape, self.seed as usize % 3, || S::random(&mut rng, self.data));
+        let src = Picture::<S>::new(self.shape, self.seed as usize % 3, || {
+            S::random(&mut rng, self.data)
+        });
         let mut dst = Picture::<D>::new(self.shape, self.seed as usize % 2, || D::POISON);
         let mut builder = Plan::builder(self.gradient).border(self.border).device(device);
         if let Some(rows) = self.bands {
@@ -196,9 +201,15 @@ impl Case {
     }
 
     /// The three rows of three pixels around one.
-    fn around<S: Sample>(&self, src: &Picture<S>, (x, y): (usize, usize), channel: usize) -> [[f64; 3]; 3] {
+    fn around<S: Sample>(
+        &self,
+        src: &Picture<S>,
+        (x, y): (usize, usize),
+        channel: usize,
+    ) -> [[f64; 3]; 3] {
         let (x, y) = (x as i64 - 1, y as i64 - 1);
-        [0, 1, 2].map(|row| [0, 1, 2].map(|col| src.found(self.border, (x + col, y + row), channel)))
+        [0, 1, 2]
+            .map(|row| [0, 1, 2].map(|col| src.found(self.border, (x + col, y + row), channel)))
     }
 
     fn magnitude<S: Sample, D: Sample>(&self, device: Device) -> Result<(), Failed> {
@@ -248,8 +259,13 @@ impl Case {
                         true => src.at(x, y, c).value(),
                         false => (along[2] - along[0]).atan2(dx),
                     };
-                    if (found - right).abs() > 5e-7 && !((found + right).abs() < 1e-6 && right.abs() == PI) {
-                        return Err(format!("{told}: at ({x}, {y}), channel {c}: {found}, not {right}").into());
+                    if (found - right).abs() > 5e-7
+                        && !((found + right).abs() < 1e-6 && right.abs() == PI)
+                    {
+                        return Err(format!(
+                            "{told}: at ({x}, {y}), channel {c}: {found}, not {right}"
+                        )
+                        .into());
                     }
                 }
             }
@@ -272,7 +288,8 @@ fn is_kept(selection: Selection, number: usize) -> bool {
 /// Every type and every border, with constants that are whole and that are not, but for bytes made of bytes; sizes around those of
 /// strips.
 fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
-    let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
+    let borders: Vec<_> =
+        BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
     let mut solved = 0;
     for number in 0..64 + 8 {
         if !is_kept(selection, number) {
@@ -280,7 +297,9 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
         }
         let (kinds, border) = (KINDS[number % 8], borders[(number / 8 + number) % 8]);
         let border = match border {
-            Border::Constant(_) if kinds == KINDS[0] && !oracle::takes_bytes(border) => Border::Constant(200.0),
+            Border::Constant(_) if kinds == KINDS[0] && !oracle::takes_bytes(border) => {
+                Border::Constant(200.0)
+            }
             border => border,
         };
         let channels = 1 + (number / 8 + number / 3) % 5;
@@ -289,8 +308,15 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
         let filtered = if channels == 4 && number % 2 == 0 { 3 } else { channels };
         let data = [Data::Random, Data::Extremes, Data::Wild][number % 3];
         let bands = [None, Some(1), Some(7)][number % 3];
-        let case =
-            Case { gradient: MAGNITUDES[number % 3], border, shape, filtered, data, bands, seed: seed(101, number) };
+        let case = Case {
+            gradient: MAGNITUDES[number % 3],
+            border,
+            shape,
+            filtered,
+            data,
+            bands,
+            seed: seed(101, number),
+        };
         // Rows of bytes with strips inside; and their neighbours, whose types or channels have another kernel.
         let large = |channels, border| {
             let shape = Shape { width: 1200 / channels, height: 40, channels };
@@ -326,7 +352,15 @@ fn angle(device: Device, selection: Selection) -> Result<(), Failed> {
         let gradient = MAGNITUDES[number % 3].angle();
         let bands = (number % 2 == 0).then_some(5);
         let data = if number % 3 == 0 { Data::Extremes } else { Data::Random };
-        let case = Case { gradient, border, shape, filtered: shape.channels, data, bands, seed: seed(102, number) };
+        let case = Case {
+            gradient,
+            border,
+            shape,
+            filtered: shape.channels,
+            data,
+            bands,
+            seed: seed(102, number),
+        };
         if selection != Selection::Small || number < 3 {
             case.direction::<u8>(device)?;
             case.direction::<u16>(device)?;
@@ -338,7 +372,8 @@ fn angle(device: Device, selection: Selection) -> Result<(), Failed> {
 /// Random pixels of which some are transparent, some opaque.
 fn with_alpha<P: Sample>(shape: Shape, seed: u64) -> Picture<P> {
     let mut rng = Rng::with_seed(seed);
-    let mut picture = Picture::<P>::new(shape, seed as usize % 3, || P::random(&mut rng, Data::Random));
+    let mut picture =
+        Picture::<P>::new(shape, seed as usize % 3, || P::random(&mut rng, Data::Random));
     let stride = picture.stride;
     for row in picture.data.chunks_mut(stride) {
         // Runs of pixels, so that whole windows are transparent.
@@ -371,7 +406,8 @@ fn weighted(device: Device, selection: Selection) -> Result<(), Failed> {
         if !is_kept(selection, number) {
             continue;
         }
-        let (kinds, border) = (KINDS[(number / 6 + number) % 8], BORDERS[(number / 2 + number / 6) % 6]);
+        let (kinds, border) =
+            (KINDS[(number / 6 + number) % 8], BORDERS[(number / 2 + number / 6) % 6]);
         // Alpha of what lies outside is not negative either, but for floats.
         let border = match border {
             Border::Constant(_) if number % 4 != 0 => Border::Constant([0.0, 30.0][number % 2]),
@@ -395,14 +431,19 @@ fn weighted_of<S: Sample, D: Sample>(
 ) -> Result<(), Failed> {
     let src = with_alpha::<S>(shape, seed);
     let builder = || Plan::builder(filter).border(border).device(device);
-    let told = format!("{filter} on {device}: {shape} {} to {}, border {border}, seed {seed}", S::KIND, D::KIND);
+    let told = format!(
+        "{filter} on {device}: {shape} {} to {}, border {border}, seed {seed}",
+        S::KIND,
+        D::KIND
+    );
     let last = shape.channels - 1;
     let (anchor, size) = (filter.anchor(), (filter.cols(), filter.rows()));
     let sum = |x: usize, y: usize, of: &dyn Fn((i64, i64)) -> f64| {
         let mut sum = 0.0;
         for r in 0..size.1 {
             for c in 0..size.0 {
-                let place = (x as i64 + c as i64 - anchor.0 as i64, y as i64 + r as i64 - anchor.1 as i64);
+                let place =
+                    (x as i64 + c as i64 - anchor.0 as i64, y as i64 + r as i64 - anchor.1 as i64);
                 sum += filter.tap(r, c) * of(place);
             }
         }
@@ -422,7 +463,8 @@ fn weighted_of<S: Sample, D: Sample>(
             if let Some(bytes) = &bytes {
                 return D::of_bits(bytes[(y * shape.width + x) * shape.channels + channel].into());
             }
-            let leaves = kept(x, anchor.0, size.0, shape.width) || kept(y, anchor.1, size.1, shape.height);
+            let leaves =
+                kept(x, anchor.0, size.0, shape.width) || kept(y, anchor.1, size.1, shape.height);
             if border == Border::Keep && leaves {
                 return D::nearest(src.at(x, y, channel).value());
             }
@@ -472,7 +514,11 @@ fn chains() -> Result<Vec<Vec<PlanBuilder>>, Failed> {
 fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
     let mut bounded = 0;
     for (number, steps) in chains()?.into_iter().enumerate() {
-        let shape = Shape { width: 34 + 3 * number, height: 61 + 20 * number, channels: [1, 3, 4, 2, 1][number] };
+        let shape = Shape {
+            width: 34 + 3 * number,
+            height: 61 + 20 * number,
+            channels: [1, 3, 4, 2, 1][number],
+        };
         for (turn, bands) in [None, Some(7), Some(30)].into_iter().enumerate() {
             let few = selection == Selection::Emulated && number > 2 && turn != 1;
             if few || selection == Selection::Small && (number > 2 || turn == 2) {
@@ -489,7 +535,10 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
             let pipeline = Pipeline::new(build(bands, u64::MAX)?)?;
             let alone = build(None, u64::MAX)?;
             let seed = seed(104, 3 * number + turn);
-            let told = format!("pipeline {number} on {device}, bands {bands:?}, {shape} {} to {}", kinds.0, kinds.1);
+            let told = format!(
+                "pipeline {number} on {device}, bands {bands:?}, {shape} {} to {}",
+                kinds.0, kinds.1
+            );
             if !for_kinds!(kinds, chain_of::<_, _>(&told, pipeline, &alone, shape, seed))? {
                 return Err(format!("{told}: refused").into());
             }
@@ -498,7 +547,10 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
                 let narrow = || build(bands, 200 << 10);
                 let told = format!("{told}, in little memory");
                 let pipeline = Pipeline::new(narrow()?)?;
-                bounded += usize::from(for_kinds!(kinds, chain_of::<_, _>(&told, pipeline, &narrow()?, shape, seed))?);
+                bounded += usize::from(for_kinds!(
+                    kinds,
+                    chain_of::<_, _>(&told, pipeline, &narrow()?, shape, seed)
+                )?);
             }
         }
     }
@@ -524,7 +576,9 @@ fn chain_of<S: Sample, D: Sample>(
         src: &Picture<S>,
         filtered: usize,
     ) -> Result<Picture<D>, Failed> {
-        let [first, between @ .., last] = plans else { return Err("a pipeline has two plans here".into()) };
+        let [first, between @ .., last] = plans else {
+            return Err("a pipeline has two plans here".into());
+        };
         let next = || Picture::<M>::new(src.shape, 0, || M::POISON);
         let mut held = next();
         first.run_channels(&src.view()?, &mut held.view_mut()?, filtered)?;
@@ -544,7 +598,11 @@ fn chain_of<S: Sample, D: Sample>(
     };
     let right = match one_by_one::<S, S, D>(plans, &src, filtered) {
         Err(refused) if refused.message().is_some_and(|told| told.starts_with("memory is")) => {
-            return if run(&pipeline).is_err() { Ok(false) } else { Err(format!("{told}: not refused").into()) };
+            return if run(&pipeline).is_err() {
+                Ok(false)
+            } else {
+                Err(format!("{told}: not refused").into())
+            };
         }
         right => right?,
     };
@@ -564,53 +622,102 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     let shape = Shape { width: 33, height: 29, channels: 4 };
     let src = with_alpha::<u8>(shape, seed(105, 0));
     let plan = |text: &str| -> Result<Plan, Failed> {
-        Ok(Plan::builder(text.parse::<apron::Step>()?).border(Border::Replicate).device(device).build()?)
+        Ok(Plan::builder(text.parse::<apron::Step>()?)
+            .border(Border::Replicate)
+            .device(device)
+            .build()?)
     };
     let pipeline = |texts: &[&str]| -> Result<Pipeline, Failed> {
         Ok(Pipeline::new(texts.iter().map(|text| plan(text)).collect::<Result<_, Failed>>()?)?)
     };
-    let run = |pipeline: &Pipeline, src: &Picture<u8>, mode: Alpha| -> Result<Picture<u8>, Failed> {
-        let shape = Shape { channels: mode.channels(src.shape.channels), ..src.shape };
-        let mut dst = Picture::<u8>::new(shape, 0, || u8::POISON);
-        pipeline.run_with_alpha(&src.view()?, &mut dst.view_mut()?, mode)?;
-        Ok(dst)
+    let run =
+        |pipeline: &Pipeline, src: &Picture<u8>, mode: Alpha| -> Result<Picture<u8>, Failed> {
+            let shape = Shape { channels: mode.channels(src.shape.channels), ..src.shape };
+            let mut dst = Picture::<u8>::new(shape, 0, || u8::POISON);
+            pipeline.run_with_alpha(&src.view()?, &mut dst.view_mut()?, mode)?;
+            Ok(dst)
+        };
+    let filtered =
+        |pipeline: &Pipeline, src: &Picture<u8>, channels: usize| -> Result<Picture<u8>, Failed> {
+            let mut dst = Picture::<u8>::new(src.shape, 0, || u8::POISON);
+            pipeline.run_channels(&src.view()?, &mut dst.view_mut()?, channels)?;
+            Ok(dst)
+        };
+    let same = |told: &str, found: Picture<u8>, right: &Picture<u8>| {
+        found.check(told, |x, y, c| right.at(x, y, c))
     };
-    let filtered = |pipeline: &Pipeline, src: &Picture<u8>, channels: usize| -> Result<Picture<u8>, Failed> {
-        let mut dst = Picture::<u8>::new(src.shape, 0, || u8::POISON);
-        pipeline.run_channels(&src.view()?, &mut dst.view_mut()?, channels)?;
-        Ok(dst)
-    };
-    let same = |told: &str, found: Picture<u8>, right: &Picture<u8>| found.check(told, |x, y, c| right.at(x, y, c));
 
-    let (blur, mixed) = (pipeline(&["gaussian:sigma=1"])?, pipeline(&["gaussian:sigma=1", "sharpen", "box:size=3"])?);
+    let (blur, mixed) = (
+        pipeline(&["gaussian:sigma=1"])?,
+        pipeline(&["gaussian:sigma=1", "sharpen", "box:size=3"])?,
+    );
     let edges = pipeline(&["sobel"])?;
     for (name, pipeline) in [("blur", &blur), ("mixed", &mixed), ("edges", &edges)] {
-        same(&format!("keep, {name}"), run(pipeline, &src, Alpha::Keep)?, &filtered(pipeline, &src, 3)?)?;
-        same(&format!("filter, {name}"), run(pipeline, &src, Alpha::Filter)?, &filtered(pipeline, &src, 4)?)?;
+        same(
+            &format!("keep, {name}"),
+            run(pipeline, &src, Alpha::Keep)?,
+            &filtered(pipeline, &src, 3)?,
+        )?;
+        same(
+            &format!("filter, {name}"),
+            run(pipeline, &src, Alpha::Filter)?,
+            &filtered(pipeline, &src, 4)?,
+        )?;
         // Without its alpha, the picture is one of three channels.
         let opaque = Shape { channels: 3, ..shape };
-        let mut values =
-            src.data.chunks(src.stride).flat_map(|row| row[..shape.row_len()].chunks_exact(4)).flat_map(|p| &p[..3]);
+        let mut values = src
+            .data
+            .chunks(src.stride)
+            .flat_map(|row| row[..shape.row_len()].chunks_exact(4))
+            .flat_map(|p| &p[..3]);
         let dropped = Picture::<u8>::new(opaque, 0, || values.next().copied().unwrap_or_default());
-        same(&format!("drop, {name}"), run(pipeline, &src, Alpha::Drop)?, &filtered(pipeline, &dropped, 3)?)?;
-        let mut pixels =
-            src.data.chunks(src.stride).flat_map(|row| row[..shape.row_len()].chunks_exact(4)).flat_map(|p| {
+        same(
+            &format!("drop, {name}"),
+            run(pipeline, &src, Alpha::Drop)?,
+            &filtered(pipeline, &dropped, 3)?,
+        )?;
+        let mut pixels = src
+            .data
+            .chunks(src.stride)
+            .flat_map(|row| row[..shape.row_len()].chunks_exact(4))
+            .flat_map(|p| {
                 let (alpha, ground) = (f64::from(p[3]), [255.0, 0.0, 51.0]);
-                [0, 1, 2].map(|c| u8::nearest((f64::from(p[c]) * alpha + ground[c] * (255.0 - alpha)) / 255.0))
+                [0, 1, 2].map(|c| {
+                    u8::nearest((f64::from(p[c]) * alpha + ground[c] * (255.0 - alpha)) / 255.0)
+                })
             });
         let flat = Picture::<u8>::new(opaque, 0, || pixels.next().unwrap_or_default());
         let mode = Alpha::Flatten([1.0, 0.0, 0.2]);
-        same(&format!("flatten, {name}"), run(pipeline, &src, mode)?, &filtered(pipeline, &flat, 3)?)?;
+        same(
+            &format!("flatten, {name}"),
+            run(pipeline, &src, mode)?,
+            &filtered(pipeline, &flat, 3)?,
+        )?;
     }
     // Of colours that are multiplied already, averages filter all channels, and other steps copy
     // alpha.
-    same("premultiplied, blur", run(&blur, &src, Alpha::Premultiplied)?, &filtered(&blur, &src, 4)?)?;
-    same("premultiplied, edges", run(&edges, &src, Alpha::Premultiplied)?, &filtered(&edges, &src, 3)?)?;
+    same(
+        "premultiplied, blur",
+        run(&blur, &src, Alpha::Premultiplied)?,
+        &filtered(&blur, &src, 4)?,
+    )?;
+    same(
+        "premultiplied, edges",
+        run(&edges, &src, Alpha::Premultiplied)?,
+        &filtered(&edges, &src, 3)?,
+    )?;
     let first = filtered(&blur, &src, 4)?;
     let second = filtered(&pipeline(&["sharpen"])?, &first, 3)?;
     let third = filtered(&pipeline(&["box:size=3"])?, &second, 4)?;
     same("premultiplied, mixed", run(&mixed, &src, Alpha::Premultiplied)?, &third)?;
-    let modes = [Alpha::Auto, Alpha::Premultiplied, Alpha::Keep, Alpha::Filter, Alpha::Drop, Alpha::Flatten([0.5; 3])];
+    let modes = [
+        Alpha::Auto,
+        Alpha::Premultiplied,
+        Alpha::Keep,
+        Alpha::Filter,
+        Alpha::Drop,
+        Alpha::Flatten([0.5; 3]),
+    ];
     for (extra, mode) in [Extra::Straight, Extra::Premultiplied, Extra::Band, Extra::Unspecified]
         .into_iter()
         .flat_map(|extra| modes.map(|mode| (extra, mode)))
@@ -621,15 +728,25 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
             pipeline.run_with_extra(&src.view()?, &mut dst.view_mut()?, extra, mode)?;
             let expected = match (extra, mode) {
                 (Extra::Premultiplied, Alpha::Auto) => run(pipeline, &src, Alpha::Premultiplied)?,
-                (Extra::Band | Extra::Unspecified, Alpha::Auto) => run(pipeline, &src, Alpha::Filter)?,
+                (Extra::Band | Extra::Unspecified, Alpha::Auto) => {
+                    run(pipeline, &src, Alpha::Filter)?
+                }
                 (Extra::Premultiplied, Alpha::Flatten(_)) => {
                     let laid = |p: &[u8]| {
-                        [0, 1, 2].map(|c| u8::nearest(f64::from(p[c]) + 127.5 * (255.0 - f64::from(p[3])) / 255.0))
+                        [0, 1, 2].map(|c| {
+                            u8::nearest(f64::from(p[c]) + 127.5 * (255.0 - f64::from(p[3])) / 255.0)
+                        })
                     };
                     let mut pixels = src.data.chunks(src.stride);
-                    let mut pixels =
-                        pixels.by_ref().flat_map(|row| row[..src.shape.row_len()].chunks_exact(4)).flat_map(laid);
-                    filtered(pipeline, &Picture::<u8>::new(shape, 0, || pixels.next().unwrap_or_default()), 3)?
+                    let mut pixels = pixels
+                        .by_ref()
+                        .flat_map(|row| row[..src.shape.row_len()].chunks_exact(4))
+                        .flat_map(laid);
+                    filtered(
+                        pipeline,
+                        &Picture::<u8>::new(shape, 0, || pixels.next().unwrap_or_default()),
+                        3,
+                    )?
                 }
                 (_, mode) => run(pipeline, &src, mode)?,
             };
@@ -638,7 +755,8 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     }
     // One plan alone.
     for mode in modes.into_iter().chain([Alpha::Premultiply]) {
-        let mut dst = Picture::<u8>::new(Shape { channels: mode.channels(4), ..shape }, 0, || u8::POISON);
+        let mut dst =
+            Picture::<u8>::new(Shape { channels: mode.channels(4), ..shape }, 0, || u8::POISON);
         plan("gaussian:sigma=1")?.run_with_alpha(&src.view()?, &mut dst.view_mut()?, mode)?;
         same(&format!("{mode}, a plan"), dst, &run(&blur, &src, mode)?)?;
     }
@@ -652,7 +770,10 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     let mut hidden = with_alpha::<u8>(shape, seed(105, 0));
     let stride = hidden.stride;
     for row in hidden.data.chunks_mut(stride) {
-        row[..shape.row_len()].chunks_exact_mut(4).filter(|pixel| pixel[3] == 0).for_each(|pixel| pixel[..3].fill(0));
+        row[..shape.row_len()]
+            .chunks_exact_mut(4)
+            .filter(|pixel| pixel[3] == 0)
+            .for_each(|pixel| pixel[..3].fill(0));
     }
     same("hidden colours", run(&blur, &hidden, Alpha::Premultiply)?, &first)
 }
@@ -673,8 +794,15 @@ fn refused(device: Device, _: Selection) -> Result<(), Failed> {
     let angle = plan(Gradient::sobel().angle().into())?;
     refusal("angles as bytes", angle.run(&src.view(), &mut dst.view_mut()), &["u8", "f32"])?;
     let shape = src.shape();
-    refusal("a gradient's variant", angle.variant_for(shape).map(|_| ()), &["sobel-angle", "no variants"])?;
-    let chosen = Plan::builder(Gradient::sobel()).device(device).variant(apron::Variant::DirectNaive).build();
+    refusal(
+        "a gradient's variant",
+        angle.variant_for(shape).map(|_| ()),
+        &["sobel-angle", "no variants"],
+    )?;
+    let chosen = Plan::builder(Gradient::sobel())
+        .device(device)
+        .variant(apron::Variant::DirectNaive)
+        .build();
     refusal("a variant for a gradient", chosen.map(|_| ()), &["direct-naive", "sobel"])?;
     if !angle.candidates(shape).is_empty() {
         return Err("a gradient has candidates".into());
@@ -691,12 +819,20 @@ fn refused(device: Device, _: Selection) -> Result<(), Failed> {
     let (grey, mut grey_out) = (Image::<u8>::zeroed(5, 4, 1)?, Image::<u8>::zeroed(5, 4, 1)?);
     let outcome = sharpen.run_with_alpha(&grey.view(), &mut grey_out.view_mut(), Alpha::Keep);
     refusal("alpha of a single channel", outcome, &["channels is 1", "at least 2"])?;
-    refusal("no channel", sharpen.run_channels(&src.view(), &mut dst.view_mut(), 0), &["filtered is 0", "from 1"])?;
+    refusal(
+        "no channel",
+        sharpen.run_channels(&src.view(), &mut dst.view_mut(), 0),
+        &["filtered is 0", "from 1"],
+    )?;
     refusal("an empty pipeline", Pipeline::new(Vec::new()).map(|_| ()), &["at least 1"])?;
     if device != Device::Cpu {
         let here = Plan::builder(Gradient::sobel()).device(Device::Cpu).build()?;
         let there = plan(Gradient::sobel().into())?;
-        refusal("two devices", Pipeline::new(vec![here, there]).map(|_| ()), &["cpu and gpu:0", "the same"])?;
+        refusal(
+            "two devices",
+            Pipeline::new(vec![here, there]).map(|_| ()),
+            &["cpu and gpu:0", "the same"],
+        )?;
     }
     // The destination stays whole when sizes differ.
     let mut small = Image::<u8>::zeroed(4, 4, 4)?;

@@ -45,7 +45,8 @@ const NAMES: [&str; 22] = [
 ];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
-    let trial = |name| gpu_trial(&format!("stored::{name}::gpu"), gpu, move || test(name, selection));
+    let trial =
+        |name| gpu_trial(&format!("stored::{name}::gpu"), gpu, move || test(name, selection));
     NAMES.into_iter().map(trial).collect()
 }
 
@@ -59,7 +60,9 @@ mod on_gpu {
     use std::ops::Range;
 
     use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
-    use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, Scalar, Shape, Variant};
+    use apron::{
+        Border, Device, Error, Image, ImageView, ImageViewMut, Plan, Scalar, Shape, Variant,
+    };
     use conformance::problem::{Group, Problem, Window};
     use conformance::product::{self, Product};
     use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
@@ -79,8 +82,10 @@ mod on_gpu {
             "strips" => check(name, &SLIDING, Way::Whole, &strips(selection)),
             "constants" => {
                 // The tensor cores take nothing but bytes.
-                let others: Vec<_> =
-                    every().into_iter().filter(|variant| !variant.is_some_and(Variant::takes_bytes_alone)).collect();
+                let others: Vec<_> = every()
+                    .into_iter()
+                    .filter(|variant| !variant.is_some_and(Variant::takes_bytes_alone))
+                    .collect();
                 check(name, &others, Way::Whole, &constants(selection))
             }
             "images" => check(name, &every(), Way::Images, &thin(selection, 61)),
@@ -88,7 +93,9 @@ mod on_gpu {
             "bands" => check(name, &every(), Way::Bands, &thin(selection, 63)),
             "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
             "matrix" => bytes_alone(name, selection, Variant::Matrix, of_matrices()),
-            "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
+            "separable_matrix" => {
+                bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs())
+            }
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
             "spectra_passes" => spectra_passes(name, selection),
             "padded" => padded(name, selection),
@@ -98,9 +105,9 @@ mod on_gpu {
             "ties" => rounded(name, &ties(selection)),
             "frequent_ties" => frequent_ties(name, selection),
             "uncertain" => rounded(name, &uncertain(selection)),
-            "wide" => {
-                launching(&["passes_rows", "passes_columns", "passes_verdict"], || rounded(name, &wide(selection)))
-            }
+            "wide" => launching(&["passes_rows", "passes_columns", "passes_verdict"], || {
+                rounded(name, &wide(selection))
+            }),
             "overlap" => overlap(),
             "alignment" => alignment(),
             "odd_places" => odd_places(),
@@ -109,16 +116,28 @@ mod on_gpu {
     }
 
     /// The variants that slide.
-    const SLIDING: [Option<Variant>; 2] = [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
+    const SLIDING: [Option<Variant>; 2] =
+        [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
 
     /// Every variant but running sums, which take means alone and have a test of their own; then what the plan chooses.
     fn every() -> Vec<Option<Variant>> {
-        Variant::all().filter(|&variant| variant != Variant::RunningSums).map(Some).chain([None]).collect()
+        Variant::all()
+            .filter(|&variant| variant != Variant::RunningSums)
+            .map(Some)
+            .chain([None])
+            .collect()
     }
 
-    fn check(name: &str, variants: &[Option<Variant>], way: Way, groups: &[Group]) -> Result<(), Failed> {
-        let (open, named): (Vec<_>, Vec<_>) =
-            variants.iter().map(|&variant| Stored { variant, way }).partition(|stored| stored.variant.is_none());
+    fn check(
+        name: &str,
+        variants: &[Option<Variant>],
+        way: Way,
+        groups: &[Group],
+    ) -> Result<(), Failed> {
+        let (open, named): (Vec<_>, Vec<_>) = variants
+            .iter()
+            .map(|&variant| Stored { variant, way })
+            .partition(|stored| stored.variant.is_none());
         suite::check(&format!("stored::{name}"), &named, groups)?;
         if open.is_empty() {
             return Ok(());
@@ -128,7 +147,11 @@ mod on_gpu {
             group.problems.retain(|problem| is_known(&group.window, problem));
             group
         };
-        suite::check(&format!("stored::{name}, chosen"), &open, &groups.iter().map(known).collect::<Vec<_>>())
+        suite::check(
+            &format!("stored::{name}, chosen"),
+            &open,
+            &groups.iter().map(known).collect::<Vec<_>>(),
+        )
     }
 
     /// Whether the order of what a plan chooses is known, or of no account: for a window that separates it may depend on how pixels are
@@ -138,11 +161,22 @@ mod on_gpu {
     }
 
     /// Solves problems that were generated, whose numbers in `turns` say in which way and in which layouts.
-    pub(crate) fn solve(products: &[Product], mut group: Group, turns: [usize; 3], tally: Tally) -> Tally {
+    pub(crate) fn solve(
+        products: &[Product],
+        mut group: Group,
+        turns: [usize; 3],
+        tally: Tally,
+    ) -> Tally {
         let way = [Way::Whole, Way::Parts, Way::Images, Way::Bands, Way::Batch][turns[0] % 5];
-        group.problems.iter_mut().for_each(|problem| problem.gaps = (turns[1] % LAYOUTS, turns[2] % LAYOUTS));
+        group
+            .problems
+            .iter_mut()
+            .for_each(|problem| problem.gaps = (turns[1] % LAYOUTS, turns[2] % LAYOUTS));
         let is_known = group.problems.iter().all(|problem| is_known(&group.window, problem));
-        let variants = products.iter().map(|product| product.variant).filter(|variant| is_known || variant.is_some());
+        let variants = products
+            .iter()
+            .map(|product| product.variant)
+            .filter(|variant| is_known || variant.is_some());
         let stored: Vec<_> = variants.map(|variant| Stored { variant, way }).collect();
         runner::run_into(tally, &stored, std::slice::from_ref(&group))
     }
@@ -163,15 +197,26 @@ mod on_gpu {
     fn layouts(shape: Shape, rows: usize, images: usize, size: usize) -> [Layout; LAYOUTS] {
         let Shape { width, channels, .. } = shape;
         let planar = |name, start, [row, channel, image]: [usize; 3], backwards: &[usize]| {
-            let order = [(PIXEL, width, row), (ROW, rows, channel), (CHANNEL, channels, image), (IMAGE, images, 0)];
+            let order = [
+                (PIXEL, width, row),
+                (ROW, rows, channel),
+                (CHANNEL, channels, image),
+                (IMAGE, images, 0),
+            ];
             Layout::new(name, start, order, backwards)
         };
         let interleaved = |name, lead, [pixel, row, image]: [usize; 3], backwards: &[usize]| {
-            let order = [(CHANNEL, channels, pixel), (PIXEL, width, row), (ROW, rows, image), (IMAGE, images, 0)];
+            let order = [
+                (CHANNEL, channels, pixel),
+                (PIXEL, width, row),
+                (ROW, rows, image),
+                (IMAGE, images, 0),
+            ];
             Layout::new(name, (lead, 1), order, backwards)
         };
         // How many values a row of so many lacks to a multiple of so many bytes.
-        let lacks = |values: usize, bytes: usize| (values * size).next_multiple_of(bytes) / size - values;
+        let lacks =
+            |values: usize, bytes: usize| (values * size).next_multiple_of(bytes) / size - values;
         let row = width * channels;
         let packed = interleaved("NHWC, up to the last byte", 0, [0, 0, 0], &[]);
         // Memory is allocated in lines of 128 bytes.
@@ -181,13 +226,28 @@ mod on_gpu {
             interleaved("NHWC, packed", 0, [0, 0, 0], &[]),
             planar("NCHW, rows at multiples of 128 bytes", (0, 1), [lacks(width, 128), 0, 0], &[]),
             interleaved("NHWC, a value off", 1, [0, lacks(row, 16), 0], &[]),
-            interleaved("NHWC, rows an odd number of values apart", 0, [0, lacks(row, 128) + 1, 3], &[]),
+            interleaved(
+                "NHWC, rows an odd number of values apart",
+                0,
+                [0, lacks(row, 128) + 1, 3],
+                &[],
+            ),
             planar("NCHW, packed", (0, 1), [0, 0, 0], &[]),
             interleaved("NHWC, rows backwards", 16, [0, lacks(row, 64), 0], &[ROW]),
             interleaved("NHWC, rows at multiples of 4 bytes", 4, [0, lacks(row, 4), 0], &[]),
-            planar("NCHW, rows an odd number of values apart", (3, 1), [lacks(width, 16) + 1, 1, 0], &[]),
+            planar(
+                "NCHW, rows an odd number of values apart",
+                (3, 1),
+                [lacks(width, 16) + 1, 1, 0],
+                &[],
+            ),
             Layout { first: lead, len: lead + packed.len - 3, ..packed },
-            planar("NCHW, rows and images backwards", (1, 1), [lacks(width, 16), 0, 4], &[ROW, IMAGE]),
+            planar(
+                "NCHW, rows and images backwards",
+                (1, 1),
+                [lacks(width, 16), 0, 4],
+                &[ROW, IMAGE],
+            ),
             interleaved("NHWC, a value between pixels", 0, [1, 3, 0], &[]),
             interleaved("NHWC, channels backwards", 2, [0, lacks(row, 16), 0], &[CHANNEL]),
             interleaved("NHWC, pixels backwards", 2, [0, lacks(row, 16), 5], &[PIXEL]),
@@ -228,7 +288,8 @@ mod on_gpu {
         }
 
         fn raw(&self) -> (u64, (Scalar, Strides)) {
-            let [image, channel, row, pixel] = self.layout.strides.map(|values| (self.size as isize * values) as i64);
+            let [image, channel, row, pixel] =
+                self.layout.strides.map(|values| (self.size as isize * values) as i64);
             let address = self.bytes.address() + (self.size * self.layout.first) as u64;
             (address, (scalar(self.kind), Strides { row, pixel: pixel as i32, channel, image }))
         }
@@ -238,7 +299,14 @@ mod on_gpu {
             // SAFETY: the layout's places all lie in the memory, which the view borrows; whoever uses it waits for the stream
             // before the memory goes.
             unsafe {
-                DeviceView::from_raw(self.bytes.gpu(), address, kind, self.shape, self.images, self.there.clone())
+                DeviceView::from_raw(
+                    self.bytes.gpu(),
+                    address,
+                    kind,
+                    self.shape,
+                    self.images,
+                    self.there.clone(),
+                )
             }
         }
 
@@ -246,7 +314,14 @@ mod on_gpu {
             let (address, kind) = self.raw();
             // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows the memory alone.
             unsafe {
-                DeviceViewMut::from_raw(self.bytes.gpu(), address, kind, self.shape, self.images, self.there.clone())
+                DeviceViewMut::from_raw(
+                    self.bytes.gpu(),
+                    address,
+                    kind,
+                    self.shape,
+                    self.images,
+                    self.there.clone(),
+                )
             }
         }
 
@@ -298,8 +373,9 @@ mod on_gpu {
         let (rows, columns) = (rows.clone(), columns.clone());
         (0..images * shape.channels).flat_map(move |plane| {
             let columns = columns.clone();
-            rows.clone()
-                .flat_map(move |y| columns.clone().map(move |x| [plane / shape.channels, plane % shape.channels, y, x]))
+            rows.clone().flat_map(move |y| {
+                columns.clone().map(move |x| [plane / shape.channels, plane % shape.channels, y, x])
+            })
         })
     }
 
@@ -349,11 +425,15 @@ mod on_gpu {
             let instead = match self.variant {
                 Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
                 Some(
-                    Variant::SeparableFused | Variant::SeparableMatrix | Variant::RunningSums | Variant::SpectraPasses,
+                    Variant::SeparableFused
+                    | Variant::SeparableMatrix
+                    | Variant::RunningSums
+                    | Variant::SpectraPasses,
                 ) => Some(Variant::Separable),
                 _ => None,
             };
-            let instead = instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });
+            let instead =
+                instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });
             Ok(Waiting {
                 plan: self.product().prepare(window, border)?,
                 instead: instead.map(|product| product.prepare(window, border)).transpose()?,
@@ -384,7 +464,12 @@ mod on_gpu {
             Ok(if open { None } else { Order::of(family) })
         }
 
-        fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> apron::Result<()> {
+        fn run<S: Sample, D: Sample>(
+            &self,
+            shape: Shape,
+            src: Source<'_, S>,
+            dst: Target<'_, D>,
+        ) -> apron::Result<()> {
             let Shape { width, height, channels } = shape;
             if self.stored.way == Way::Images {
                 return self.between_images(shape, src, dst);
@@ -392,8 +477,11 @@ mod on_gpu {
             let turns = (src.stride - shape.row_len(), dst.stride - shape.row_len());
             let images = if self.stored.way == Way::Batch { 3 } else { 1 };
             let number = (turns.0 + turns.1) % images;
-            let bands =
-                if self.stored.way == Way::Bands { cut(height, 3) } else { std::iter::once(0..height).collect() };
+            let bands = if self.stored.way == Way::Bands {
+                cut(height, 3)
+            } else {
+                std::iter::once(0..height).collect()
+            };
             let mut stream = self.gpu.stream()?;
             for band in bands {
                 let there = match self.stored.way {
@@ -401,19 +489,39 @@ mod on_gpu {
                     _ => 0..height,
                 };
                 // The other images are the picture turned by half a circle.
-                let from = Memory::new::<S>(&self.gpu, turns.0, (shape, images), there, |[image, channel, y, x]| {
-                    let (x, y) = if image == number { (x, y) } else { (width - 1 - x, height - 1 - y) };
-                    src.data[y * src.stride + x * channels + channel].bits()
-                })?;
-                let at = |y: usize, x: usize, channel: usize| dst.start + y * dst.stride + x * channels + channel;
-                let mut to =
-                    Memory::new::<D>(&self.gpu, turns.1, (shape, images), band.clone(), |[image, channel, y, x]| {
-                        if image == number { dst.buffer[at(y, x, channel)].bits() } else { D::POISON.bits() }
-                    })?;
+                let from = Memory::new::<S>(
+                    &self.gpu,
+                    turns.0,
+                    (shape, images),
+                    there,
+                    |[image, channel, y, x]| {
+                        let (x, y) =
+                            if image == number { (x, y) } else { (width - 1 - x, height - 1 - y) };
+                        src.data[y * src.stride + x * channels + channel].bits()
+                    },
+                )?;
+                let at = |y: usize, x: usize, channel: usize| {
+                    dst.start + y * dst.stride + x * channels + channel
+                };
+                let mut to = Memory::new::<D>(
+                    &self.gpu,
+                    turns.1,
+                    (shape, images),
+                    band.clone(),
+                    |[image, channel, y, x]| {
+                        if image == number {
+                            dst.buffer[at(y, x, channel)].bits()
+                        } else {
+                            D::POISON.bits()
+                        }
+                    },
+                )?;
                 let parts = match self.stored.way {
                     Way::Parts => cut(height, 2)
                         .into_iter()
-                        .flat_map(|rows| cut(width, 3).into_iter().map(move |columns| (columns, rows.clone())))
+                        .flat_map(|rows| {
+                            cut(width, 3).into_iter().map(move |columns| (columns, rows.clone()))
+                        })
                         .collect(),
                     _ => vec![(0..width, band.clone())],
                 };
@@ -430,7 +538,9 @@ mod on_gpu {
                     dst.buffer[at(y, x, channel)] = of(number);
                     if images == 3 && !of((number + 1) % 3).same(of((number + 2) % 3)) {
                         let place = format!("({x}, {y}), channel {channel}");
-                        return Err(wrong(format!("two images of a batch of three are the same, but not at {place}")));
+                        return Err(wrong(format!(
+                            "two images of a batch of three are the same, but not at {place}"
+                        )));
                     }
                 }
             }
@@ -441,7 +551,9 @@ mod on_gpu {
     impl Waiting {
         /// Whether the variant has not promised to take so many channels of this type.
         fn may_decline(&self, source: Kind, channels: usize) -> bool {
-            source == Kind::F32 || channels > 4 || self.stored.variant.is_some_and(Variant::takes_bytes_alone)
+            source == Kind::F32
+                || channels > 4
+                || self.stored.variant.is_some_and(Variant::takes_bytes_alone)
         }
 
         /// Filters a part of all images.
@@ -453,7 +565,13 @@ mod on_gpu {
             stream: &mut Stream,
         ) -> apron::Result<()> {
             let mut run = |plan: &Plan| {
-                plan.run_region(&from.view()?, &mut to.view_mut()?, columns.clone(), rows.clone(), stream)
+                plan.run_region(
+                    &from.view()?,
+                    &mut to.view_mut()?,
+                    columns.clone(),
+                    rows.clone(),
+                    stream,
+                )
             };
             let may_decline = self.may_decline(from.kind, from.shape.channels);
             match (run(&self.plan), &self.instead) {
@@ -471,8 +589,9 @@ mod on_gpu {
             const FILL: f32 = 165.0;
             let Shape { width, height, channels } = shape;
             let mut stream = self.gpu.stream()?;
-            let from =
-                self.gpu.upload_stored(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+            let from = self.gpu.upload_stored(&ImageView::with_stride(
+                src.data, width, height, channels, src.stride,
+            )?)?;
             let mut to = self.gpu.image_of(shape, scalar(D::KIND), apron::Layout::Interleaved)?;
             to.fill(FILL, &stream)?;
             let may_decline = self.may_decline(S::KIND, channels);
@@ -484,7 +603,9 @@ mod on_gpu {
             }
             stream.synchronize()?;
             if let Some(place) = self.gpu.spoilt_padding(&to, FILL)? {
-                return Err(wrong(format!("it wrote outside the image: channel, row, value {place:?}")));
+                return Err(wrong(format!(
+                    "it wrote outside the image: channel, row, value {place:?}"
+                )));
             }
             let found = self.gpu.download_stored::<D>(&to)?;
             for (y, row) in found.as_slice().chunks(shape.row_len()).enumerate() {
@@ -496,7 +617,8 @@ mod on_gpu {
 
     /// So many ranges that meet at odd places and make up `0..extent`, or fewer where it is short.
     fn cut(extent: usize, count: usize) -> Vec<Range<usize>> {
-        let mut ends: Vec<_> = (1..count).map(|i| (extent * i / count) | 1).filter(|&end| end < extent).collect();
+        let mut ends: Vec<_> =
+            (1..count).map(|i| (extent * i / count) | 1).filter(|&end| end < extent).collect();
         ends.dedup();
         ends.push(extent);
         let mut start = 0;
@@ -580,11 +702,16 @@ mod on_gpu {
                 let problem = |turn: usize| {
                     let (width, height) = SIZES[turn % SIZES.len()];
                     let (input, output) = kinds(turn * 7);
-                    let problem = Problem::new(width, height, seed(list, turn)).stored(input, output);
+                    let problem =
+                        Problem::new(width, height, seed(list, turn)).stored(input, output);
                     let data = if turn.is_multiple_of(11) { Data::Extremes } else { Data::Random };
-                    problem.channels(1 + turn % 5).gaps(turn * 4 % LAYOUTS, (turn * 7 + 3) % LAYOUTS).data(data)
+                    problem
+                        .channels(1 + turn % 5)
+                        .gaps(turn * 4 % LAYOUTS, (turn * 7 + 3) % LAYOUTS)
+                        .data(data)
                 };
-                let problems = selection.cut(keep_one_in, (number..number + count).map(problem), number);
+                let problems =
+                    selection.cut(keep_one_in, (number..number + count).map(problem), number);
                 number += count;
                 groups.push(Group { window: window.clone(), border, problems });
             }
@@ -606,7 +733,8 @@ mod on_gpu {
         ];
         let ends = [64, 128, 256, 512].into_iter().flat_map(|end| end - 3..end + 4);
         let wide = ends.enumerate().map(|(i, width)| (width, 1 + i % 4));
-        let sizes: Vec<_> = wide.chain([(20, 31), (20, 64), (21, 65), (20, 127), (22, 131), (7, 300)]).collect();
+        let sizes: Vec<_> =
+            wide.chain([(20, 31), (20, 64), (21, 65), (20, 127), (22, 131), (7, 300)]).collect();
         let mut groups = Vec::new();
         let mut number = 0;
         for (w, window) in windows.into_iter().enumerate() {
@@ -621,7 +749,9 @@ mod on_gpu {
                     };
                     let problem = Problem::new(width, height, seed(66, turn)).stored(input, output);
                     // Four channels and four types of sources go round at different speeds.
-                    problem.channels(1 + (turn + turn / 4) % 4).gaps(USUAL[turn % 7], USUAL[(turn + 2) % 7])
+                    problem
+                        .channels(1 + (turn + turn / 4) % 4)
+                        .gaps(USUAL[turn % 7], USUAL[(turn + 2) % 7])
                 };
                 let problems = selection.cut(61, (number..number + 72).map(problem), number);
                 number += 72;
@@ -701,7 +831,8 @@ mod on_gpu {
     /// Sums of products, of values of every type but f32; bytes of bytes by passes in f64.
     fn sums(name: &str, selection: Selection) -> Result<(), Failed> {
         let windows =
-            ["unsharp:sigma=2", "log:sigma=1.5", "unsharp:sigma=9", "dog:sigma=1,wider=9"].map(Window::preset);
+            ["unsharp:sigma=2", "log:sigma=1.5", "unsharp:sigma=9", "dog:sigma=1,wider=9"]
+                .map(Window::preset);
         let groups = around(selection, 70, (windows.into(), &BORDERS), 12, 31);
         for way in [Way::Whole, Way::Parts, Way::Bands, Way::Batch] {
             check(name, &[Some(Variant::Separable)], way, &groups)?;
@@ -790,9 +921,23 @@ mod on_gpu {
 
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
     /// copied; and that the plan's kernels were those.
-    fn bytes_alone(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
-        const SIZES: [(usize, usize); 9] =
-            [(131, 97), (1, 1), (64, 193), (128, 96), (300, 20), (127, 95), (5, 200), (129, 98), (43, 7)];
+    fn bytes_alone(
+        name: &str,
+        selection: Selection,
+        variant: Variant,
+        windows: Vec<Window>,
+    ) -> Result<(), Failed> {
+        const SIZES: [(usize, usize); 9] = [
+            (131, 97),
+            (1, 1),
+            (64, 193),
+            (128, 96),
+            (300, 20),
+            (127, 95),
+            (5, 200),
+            (129, 98),
+            (43, 7),
+        ];
         const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
         // Whole vectors more often than values one by one.
         const USUAL: [usize; 9] = [0, 2, 0, 1, 0, 6, 3, 0, 11];
@@ -810,9 +955,13 @@ mod on_gpu {
             for (b, &border) in borders.iter().enumerate() {
                 let problem = |turn: usize| {
                     let (width, height) = SIZES[turn % SIZES.len()];
-                    let problem = Problem::new(width, height, seed(69, turn)).stored(Kind::U8, Kind::U8);
+                    let problem =
+                        Problem::new(width, height, seed(69, turn)).stored(Kind::U8, Kind::U8);
                     let data = if turn.is_multiple_of(7) { Data::Extremes } else { Data::Random };
-                    problem.channels(1 + turn % most).gaps(USUAL[turn % 9], USUAL[(turn / 2 + 4) % 9]).data(data)
+                    problem
+                        .channels(1 + turn % most)
+                        .gaps(USUAL[turn % 9], USUAL[(turn / 2 + 4) % 9])
+                        .data(data)
                 };
                 number += 1;
                 if (w + b) % keep_one_in == 0 {
@@ -841,19 +990,28 @@ mod on_gpu {
     }
 
     /// Checks groups of each way.
-    fn check_all(name: &str, variants: &[Option<Variant>], ways: &[Vec<Group>; 4]) -> Result<(), Failed> {
+    fn check_all(
+        name: &str,
+        variants: &[Option<Variant>],
+        ways: &[Vec<Group>; 4],
+    ) -> Result<(), Failed> {
         let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
         kinds.into_iter().zip(ways).try_for_each(|(way, groups)| check(name, variants, way, groups))
     }
 
     /// Checks, and that each of these entries was launched; of a name that ends with `_`, one whose name begins so.
-    fn launching(entries: &[&str], checks: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+    fn launching(
+        entries: &[&str],
+        checks: impl FnOnce() -> Result<(), Failed>,
+    ) -> Result<(), Failed> {
         let launched = |name: &str| -> apron::Result<u64> {
-            let is_meant = |entry: &str| entry == name || name.ends_with('_') && entry.starts_with(name);
+            let is_meant =
+                |entry: &str| entry == name || name.ends_with('_') && entry.starts_with(name);
             let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
             Ok(launches.filter(|(entry, _)| is_meant(entry)).map(|(_, count)| count).sum())
         };
-        let before = entries.iter().map(|name| launched(name)).collect::<apron::Result<Vec<_>>>()?;
+        let before =
+            entries.iter().map(|name| launched(name)).collect::<apron::Result<Vec<_>>>()?;
         checks()?;
         for (name, before) in entries.iter().zip(before) {
             if launched(name)? == before {
@@ -871,41 +1029,65 @@ mod on_gpu {
         let window = |&(cols, rows, x, y): &(usize, usize, usize, usize)| {
             Window::random_of_weight(cols, rows, 28.0, seed(70, cols)).anchored(x, y)
         };
-        let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
+        let borders: Vec<_> =
+            BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
         // The last one's own tap outweighs all others, and is apart from them; a smaller image would leave too little memory for the copy.
-        let windows = WINDOWS.iter().map(window).chain([Window::preset("unsharp:sigma=12,amount=20")]);
+        let windows =
+            WINDOWS.iter().map(window).chain([Window::preset("unsharp:sigma=12,amount=20")]);
         for (w, window) in windows.enumerate() {
-            for (b, &border) in borders.iter().enumerate().filter(|(b, _)| (w + w / 5 + b) % keep_one_in == 0) {
+            for (b, &border) in
+                borders.iter().enumerate().filter(|(b, _)| (w + w / 5 + b) % keep_one_in == 0)
+            {
                 let turn = 3 * w + b;
-                let (width, height) = if w < WINDOWS.len() { SIZES[turn % SIZES.len()] } else { (260, 180) };
-                let problem = Problem::new(width, height, seed(71, turn)).stored(Kind::U8, Kind::U8);
+                let (width, height) =
+                    if w < WINDOWS.len() { SIZES[turn % SIZES.len()] } else { (260, 180) };
+                let problem =
+                    Problem::new(width, height, seed(71, turn)).stored(Kind::U8, Kind::U8);
                 let data = [Data::Extremes, Data::Random, Data::Repeated, Data::Repeated][turn % 4];
-                let problem = problem.channels(1 + (w + 2 * b) % 4).gaps([0, 2, 5, 0][turn % 4], turn % 3).data(data);
-                ways[number % 4].push(Group { window: window.clone(), border, problems: vec![problem] });
+                let problem = problem
+                    .channels(1 + (w + 2 * b) % 4)
+                    .gaps([0, 2, 5, 0][turn % 4], turn % 3)
+                    .data(data);
+                ways[number % 4].push(Group {
+                    window: window.clone(),
+                    border,
+                    problems: vec![problem],
+                });
                 number += 1;
             }
         }
         // Of a larger window, over rows that repeat: spectra may leave one result in doubt, and another of the same pixels not.
-        let problem = Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
+        let problem =
+            Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
         let window = Window::random_of_weight(182, 181, 28.0, seed(70, 182)).anchored(13, 150);
         ways[0].push(Group { window, border: Border::Replicate, problems: vec![problem] });
         // Of windows that rows repeat under, so many results in doubt that some are wrong if those that share one are not stored.
         let borders = [Border::Replicate, Border::Keep, Border::Constant(9.0), Border::Wrap];
         for (way, border) in borders.into_iter().enumerate() {
-            let problem = Problem::new(170, 210, seed(71, 100 + way)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
-            let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way)).anchored(40, [0, 12, 23, 5][way]);
-            ways[way].push(Group { window, border, problems: vec![problem.channels([3, 1, 2, 4][way])] });
+            let problem = Problem::new(170, 210, seed(71, 100 + way))
+                .stored(Kind::U8, Kind::U8)
+                .data(Data::Repeated);
+            let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way))
+                .anchored(40, [0, 12, 23, 5][way]);
+            ways[way].push(Group {
+                window,
+                border,
+                problems: vec![problem.channels([3, 1, 2, 4][way])],
+            });
         }
-        launching(&["resolve_table", "resolve_products"], || check_all(name, &[Some(Variant::Fourier)], &ways))
+        launching(&["resolve_table", "resolve_products"], || {
+            check_all(name, &[Some(Variant::Fourier)], &ways)
+        })
     }
 
     /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and running sums, which do so in place.
     fn resolved(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
-        let half =
-            |size: usize| Window::dense("half a mean", size, size, &vec![0.5 / (size * size) as f32; size * size]);
+        let half = |size: usize| {
+            Window::dense("half a mean", size, size, &vec![0.5 / (size * size) as f32; size * size])
+        };
         let constants = [Border::Constant(255.0), Border::Constant(9.0)];
         let windows = [
             // Few taps.
@@ -935,7 +1117,9 @@ mod on_gpu {
             let problem = |turn: usize| {
                 let (width, height) = SIZES[turn % SIZES.len()];
                 let data = [Data::Random, Data::Extremes, Data::Repeated][turn % 3];
-                let problem = Problem::new(width, height, seed(72, turn)).stored(Kind::U8, Kind::U8).data(data);
+                let problem = Problem::new(width, height, seed(72, turn))
+                    .stored(Kind::U8, Kind::U8)
+                    .data(data);
                 problem.channels(1 + turn % 5).gaps(turn % LAYOUTS, (turn * 7 + 3) % LAYOUTS)
             };
             for way in &mut ways {
@@ -951,13 +1135,16 @@ mod on_gpu {
         }
         let window = Window::dense("halves", 10, 10, &halves).anchored(9, 2);
         let problem = |turn: usize| {
-            let problem = Problem::new(320, 120, seed(72, turn)).stored(Kind::U8, Kind::U8).channels(3);
+            let problem =
+                Problem::new(320, 120, seed(72, turn)).stored(Kind::U8, Kind::U8).channels(3);
             problem.gaps((turn + 13) % LAYOUTS, turn)
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
-        let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
+        let entries =
+            ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
+        let variants =
+            [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
         launching(&entries, || check_all(name, &variants, &ways))
     }
@@ -998,7 +1185,12 @@ mod on_gpu {
 
         /// All channels filtered; then again with some copied, which must be the source's, and the others put in the place of the first
         /// result's.
-        fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> apron::Result<()> {
+        fn run<S: Sample, D: Sample>(
+            &self,
+            shape: Shape,
+            src: Source<'_, S>,
+            dst: Target<'_, D>,
+        ) -> apron::Result<()> {
             let Shape { width, height, channels } = shape;
             let Target { buffer, start, stride } = dst;
             Ready::run(&self.0, shape, src, Target { buffer: &mut *buffer, start, stride })?;
@@ -1006,7 +1198,8 @@ mod on_gpu {
             let rows = stride * height;
             let mut found = vec![D::POISON; rows];
             let picture = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
-            let mut target = ImageViewMut::with_stride(&mut found, width, height, channels, stride)?;
+            let mut target =
+                ImageViewMut::with_stride(&mut found, width, height, channels, stride)?;
             self.0.run_channels(&picture, &mut target, filtered)?;
             for (at, &value) in found.iter().enumerate() {
                 let (y, x, channel) = (at / stride, at % stride / channels, at % stride % channels);
@@ -1016,7 +1209,9 @@ mod on_gpu {
                 }
                 let right = D::nearest(src.data[y * src.stride + x * channels + channel].value());
                 if !value.same(right) {
-                    return Err(wrong(format!("channel {channel} of ({x}, {y}) is {value:?}, not a copy: {right:?}")));
+                    return Err(wrong(format!(
+                        "channel {channel} of ({x}, {y}) is {value:?}, not a copy: {right:?}"
+                    )));
                 }
             }
             Ok(())
@@ -1025,7 +1220,8 @@ mod on_gpu {
 
     /// Two and four channels, the last of which are alpha.
     fn alpha(selection: Selection) -> Result<(), Failed> {
-        let implementations: Vec<_> = product::variants(Gpu::DEVICE).into_iter().map(Alpha).collect();
+        let implementations: Vec<_> =
+            product::variants(Gpu::DEVICE).into_iter().map(Alpha).collect();
         let mut groups = thin(selection, 67);
         for (i, problem) in groups.iter_mut().flat_map(|group| &mut group.problems).enumerate() {
             problem.shape.channels = [4, 2, 4, 3][i % 4];
@@ -1052,11 +1248,14 @@ mod on_gpu {
             let mut value = |i: usize| match self {
                 Self::Random => rng.u8(..),
                 Self::Flat(value) => value,
-                Self::Gradient => (i / channels % width + i / channels / width + 85 * (i % channels)) as u8,
-                Self::Saturated => [0, 255][rng.usize(0..2)],
-                Self::Checker(size) => {
-                    [0, 255][(i / channels % width / size + i / channels / width / size + i % channels) % 2]
+                Self::Gradient => {
+                    (i / channels % width + i / channels / width + 85 * (i % channels)) as u8
                 }
+                Self::Saturated => [0, 255][rng.usize(0..2)],
+                Self::Checker(size) => [0, 255][(i / channels % width / size
+                    + i / channels / width / size
+                    + i % channels)
+                    % 2],
             };
             (0..width * height * channels).map(&mut value).collect()
         }
@@ -1078,7 +1277,9 @@ mod on_gpu {
         }
 
         fn same(&self, what: &str, look: Look, found: &[u8], right: &[u8]) -> Result<(), String> {
-            let Some(at) = found.iter().zip(right).position(|(found, right)| found != right) else { return Ok(()) };
+            let Some(at) = found.iter().zip(right).position(|(found, right)| found != right) else {
+                return Ok(());
+            };
             let Shape { width, channels, .. } = self.shape;
             let (x, y, channel) = (at / channels % width, at / channels / width, at % channels);
             let count = found.iter().zip(right).filter(|(found, right)| found != right).count();
@@ -1091,18 +1292,27 @@ mod on_gpu {
         /// How many pictures were filtered.
         fn check(&self, number: usize) -> Result<usize, Failed> {
             let Shape { width, height, channels } = self.shape;
-            let pictures = [0, 1].map(|i| self.looks[i].picture(self.shape, seed(68, 2 * number + i)));
+            let pictures =
+                [0, 1].map(|i| self.looks[i].picture(self.shape, seed(68, 2 * number + i)));
             let right = [0, 1].map(|i| self.right(&pictures[i]));
-            let plan = Plan::builder(&self.window.filter).border(self.border).device(Device::Cpu).build()?;
+            let plan = Plan::builder(&self.window.filter)
+                .border(self.border)
+                .device(Device::Cpu)
+                .build()?;
             for (i, picture) in pictures.iter().enumerate() {
                 let mut found = Image::<u8>::zeroed(width, height, channels)?;
-                plan.run(&ImageView::new(picture, width, height, channels)?, &mut found.view_mut())?;
+                plan.run(
+                    &ImageView::new(picture, width, height, channels)?,
+                    &mut found.view_mut(),
+                )?;
                 self.same("the CPU", self.looks[i], found.as_slice(), &right[i])?;
             }
             let gpu = apron::gpu::Gpu::open(0)?;
             // The stream's list of results in doubt serves all of them.
             let mut stream = gpu.stream()?;
-            let sources = [0, 1].map(|i| gpu.upload_stored(&ImageView::new(&pictures[i], width, height, channels)?));
+            let sources = [0, 1].map(|i| {
+                gpu.upload_stored(&ImageView::new(&pictures[i], width, height, channels)?)
+            });
             let [first, second] = sources;
             let sources = [first?, second?];
             let mut runs = 0;
@@ -1110,12 +1320,17 @@ mod on_gpu {
                 let product = Product { variant, device: Gpu::DEVICE };
                 let plan = match product.prepare(&self.window, self.border) {
                     Ok(plan) => plan,
-                    Err(Error::Unsupported { .. }) if !product.must_take(&self.window, self.border) => continue,
+                    Err(Error::Unsupported { .. })
+                        if !product.must_take(&self.window, self.border) =>
+                    {
+                        continue;
+                    }
                     Err(error) => return Err(error.into()),
                 };
                 let mut results = Vec::new();
                 for i in [0, 1, 0] {
-                    let mut to = gpu.image_of(self.shape, Scalar::U8, apron::Layout::Interleaved)?;
+                    let mut to =
+                        gpu.image_of(self.shape, Scalar::U8, apron::Layout::Interleaved)?;
                     to.fill(165.0, &stream)?;
                     let may_decline = SLIDING.contains(&variant) && channels > 4;
                     match plan.run_on_device(&sources[i], &mut to, &mut stream) {
@@ -1128,9 +1343,16 @@ mod on_gpu {
                 stream.synchronize()?;
                 for (turn, (i, to)) in results.into_iter().enumerate() {
                     let what = format!("{}, run {turn} of its stream", product.name());
-                    self.same(&what, self.looks[i], gpu.download_stored::<u8>(&to)?.as_slice(), &right[i])?;
+                    self.same(
+                        &what,
+                        self.looks[i],
+                        gpu.download_stored::<u8>(&to)?.as_slice(),
+                        &right[i],
+                    )?;
                     if let Some(place) = gpu.spoilt_padding(&to, 165.0)? {
-                        return Err(format!("{what}: it wrote outside the image, at {place:?}").into());
+                        return Err(
+                            format!("{what}: it wrote outside the image, at {place:?}").into()
+                        );
                     }
                     runs += 1;
                 }
@@ -1144,7 +1366,11 @@ mod on_gpu {
         let started = std::time::Instant::now();
         let runs = cases.par_iter().enumerate().map(|(number, case)| case.check(number));
         let runs: usize = runs.collect::<Result<Vec<_>, Failed>>()?.iter().sum();
-        println!("stored::{name}: {} cases, {runs} runs in {:.1} s", cases.len(), started.elapsed().as_secs_f64());
+        println!(
+            "stored::{name}: {} cases, {runs} runs in {:.1} s",
+            cases.len(),
+            started.elapsed().as_secs_f64()
+        );
         if runs > cases.len() { Ok(()) } else { Err("too few runs".into()) }
     }
 
@@ -1180,7 +1406,13 @@ mod on_gpu {
             [Look::Saturated, Look::Flat(1)],
             [Look::Flat(255), Look::Gradient],
         ];
-        let shapes = [shape(61, 23, 3), shape(131, 9, 1), shape(40, 31, 4), shape(29, 17, 2), shape(23, 9, 5)];
+        let shapes = [
+            shape(61, 23, 3),
+            shape(131, 9, 1),
+            shape(40, 31, 4),
+            shape(29, 17, 2),
+            shape(23, 9, 5),
+        ];
         let of_window = |(w, window): (usize, Window)| {
             let turns = if selection == Selection::Full { 0..30 } else { w * 7..w * 7 + 1 };
             let case = move |turn: usize| Bytes {
@@ -1200,7 +1432,8 @@ mod on_gpu {
         let half = |size: usize| vec![0.5 / (size * size) as f32; size * size];
         let ties = Window::dense("half a mean", 5, 5, &half(5));
         let pair = Window::pair("half a mean", &[0.1; 5], &[0.2; 5]);
-        let large = Window::dense("large", 3, 3, &[3e6, -7e6, 1.3e6, 3.7e6, 2e6, -4e6, 1e6, 5e5, -5.1e5]);
+        let large =
+            Window::dense("large", 3, 3, &[3e6, -7e6, 1.3e6, 3.7e6, 2e6, -4e6, 1e6, 5e5, -5.1e5]);
         let huge = Window::pair("huge", &[1e20, -3e20, 2e20], &[1e17, 3e17, -4e17]);
         let (flat, odd) = ([Look::Flat(127), Look::Random], [Look::Random, Look::Flat(255)]);
         let white = Border::Constant(255.0);
@@ -1222,11 +1455,22 @@ mod on_gpu {
         if selection == Selection::Full {
             for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {
                 for (j, border) in BORDERS.into_iter().chain([white]).enumerate() {
-                    cases.push((window.clone(), border, shape[(i + j) % 4], if j % 2 == 0 { flat } else { odd }));
+                    cases.push((
+                        window.clone(),
+                        border,
+                        shape[(i + j) % 4],
+                        if j % 2 == 0 { flat } else { odd },
+                    ));
                 }
             }
         }
-        let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: every() };
+        let case = |(window, border, shape, looks)| Bytes {
+            window,
+            border,
+            shape,
+            looks,
+            variants: every(),
+        };
         cases.into_iter().map(case).collect()
     }
 
@@ -1250,14 +1494,34 @@ mod on_gpu {
             (mean(262, 256).anchored(3, 250), Border::Constant(200.0), shape(35, 3, 1), flat),
             (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
             // Of a flat picture all of the first column are within the other taps of a half: few of one, and many of the other.
-            (edge.clone(), Border::Constant(78.0), shape(1100, 2, 1), [Look::Flat(77), Look::Random]),
+            (
+                edge.clone(),
+                Border::Constant(78.0),
+                shape(1100, 2, 1),
+                [Look::Flat(77), Look::Random],
+            ),
             (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
             // Longer than what exact passes add up before they carry.
             (Window::random_pair(8300, 7, 76), Border::Reflect, shape(23, 5, 1), some),
             // So many results are uncertain that exact passes compute them all, after an estimate.
-            (preset("gaussian:sigma=5"), Border::Reflect101, shape(150, 131, 1), [Look::Checker(1), Look::Checker(2)]),
-            (preset("unsharp:sigma=5"), Border::Replicate, shape(70, 60, 3), [Look::Checker(1), Look::Checker(16)]),
-            (preset("dog:sigma=3,wider=6"), Border::Keep, shape(90, 71, 4), [Look::Checker(1), Look::Random]),
+            (
+                preset("gaussian:sigma=5"),
+                Border::Reflect101,
+                shape(150, 131, 1),
+                [Look::Checker(1), Look::Checker(2)],
+            ),
+            (
+                preset("unsharp:sigma=5"),
+                Border::Replicate,
+                shape(70, 60, 3),
+                [Look::Checker(1), Look::Checker(16)],
+            ),
+            (
+                preset("dog:sigma=3,wider=6"),
+                Border::Keep,
+                shape(90, 71, 4),
+                [Look::Checker(1), Look::Random],
+            ),
             (
                 preset("gaussian:sigma=4").anchored(0, 30),
                 Border::Constant(9.0),
@@ -1287,7 +1551,13 @@ mod on_gpu {
             Selection::Full => every(),
             _ => vec![Some(Variant::Separable), Some(Variant::Fourier), None],
         };
-        let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: variants.clone() };
+        let case = |(window, border, shape, looks)| Bytes {
+            window,
+            border,
+            shape,
+            looks,
+            variants: variants.clone(),
+        };
         cases.into_iter().map(case).collect()
     }
 
@@ -1297,7 +1567,8 @@ mod on_gpu {
         let gpu = apron::gpu::Gpu::open(0)?;
         let shape = shape(40, 9, 3);
         let window = Window::blur(3, 3, 81);
-        let plan = Product { variant: None, device: Gpu::DEVICE }.prepare(&window, Border::Reflect)?;
+        let plan =
+            Product { variant: None, device: Gpu::DEVICE }.prepare(&window, Border::Reflect)?;
         let planes = |row: i64, channel: i64| Strides { row, pixel: 1, channel, image: 0 };
         let pixels = |row: i64| Strides { row, pixel: 3, channel: 1, image: 0 };
         // Where source and destination begin, their strides, and whether they have bytes in common.
@@ -1312,8 +1583,18 @@ mod on_gpu {
             ("columns beside columns", (0, pixels(PITCH)), (120, pixels(PITCH)), false),
             ("columns before columns", (136, pixels(PITCH)), (0, pixels(PITCH)), false),
             ("one column in common", (0, pixels(PITCH)), (119, pixels(PITCH)), true),
-            ("around the end of a row", (100, pixels(PITCH)), (2 * PITCH - 19, pixels(PITCH)), true),
-            ("around the end of a row, just before", (100, pixels(PITCH)), (2 * PITCH - 20, pixels(PITCH)), false),
+            (
+                "around the end of a row",
+                (100, pixels(PITCH)),
+                (2 * PITCH - 19, pixels(PITCH)),
+                true,
+            ),
+            (
+                "around the end of a row, just before",
+                (100, pixels(PITCH)),
+                (2 * PITCH - 20, pixels(PITCH)),
+                false,
+            ),
             ("up to the next row", (100, pixels(PITCH)), (PITCH - 36, pixels(PITCH)), false),
             ("backwards", (0, pixels(PITCH)), (8 * PITCH, pixels(-PITCH)), true),
             ("backwards beside", (0, pixels(PITCH)), (8 * PITCH + 128, pixels(-PITCH)), false),
@@ -1334,15 +1615,27 @@ mod on_gpu {
                 // SAFETY: all that the views say lies in the memory, which lives until the stream is done; where they overlap, nothing
                 // is launched.
                 let (src, mut dst) = unsafe {
-                    let view = DeviceView::from_raw(&gpu, at(from), (Scalar::U8, source), shape, 1, 0..9)?;
-                    (view, DeviceViewMut::from_raw(&gpu, at(to), (Scalar::U8, target), shape, 1, 0..9)?)
+                    let view =
+                        DeviceView::from_raw(&gpu, at(from), (Scalar::U8, source), shape, 1, 0..9)?;
+                    (
+                        view,
+                        DeviceViewMut::from_raw(
+                            &gpu,
+                            at(to),
+                            (Scalar::U8, target),
+                            shape,
+                            1,
+                            0..9,
+                        )?,
+                    )
                 };
                 plan.run_region(&src, &mut dst, 0..40, 0..9, &mut stream)
             };
             stream.synchronize()?;
             let place = |start: i64, strides: &Strides, [_, channel, y, x]: [usize; 4]| {
-                let offset =
-                    y as i64 * strides.row + x as i64 * i64::from(strides.pixel) + channel as i64 * strides.channel;
+                let offset = y as i64 * strides.row
+                    + x as i64 * i64::from(strides.pixel)
+                    + channel as i64 * strides.channel;
                 (start + offset) as usize
             };
             let mut right = bytes.clone();
@@ -1350,10 +1643,16 @@ mod on_gpu {
                 Err(Error::Parameter { name: "the destination", .. }) if common => {}
                 Ok(()) if !common => {
                     for channel in 0..3 {
-                        let all = || places(shape, 1, &(0..9), &(0..40)).filter(|place| place[1] == channel);
-                        let plane: Vec<u8> = all().map(|at| bytes[place(from, &source, at)]).collect();
-                        let results = oracle::bytes(&plane, (40, 9), &window.whole(), Border::Reflect);
-                        all().zip(results).for_each(|(at, result)| right[place(to, &target, at)] = result);
+                        let all = || {
+                            places(shape, 1, &(0..9), &(0..40)).filter(|place| place[1] == channel)
+                        };
+                        let plane: Vec<u8> =
+                            all().map(|at| bytes[place(from, &source, at)]).collect();
+                        let results =
+                            oracle::bytes(&plane, (40, 9), &window.whole(), Border::Reflect);
+                        all()
+                            .zip(results)
+                            .for_each(|(at, result)| right[place(to, &target, at)] = result);
                     }
                 }
                 outcome => return Err(format!("{what}: {outcome:?}").into()),
@@ -1370,7 +1669,12 @@ mod on_gpu {
         let gpu = apron::gpu::Gpu::open(0)?;
         let memory = gpu.image_of(shape(64, 64, 1), Scalar::F32, apron::Layout::Planar)?;
         let base = memory.address();
-        let packed = |size: i64| Strides { row: 64 * size, pixel: size as i32, channel: 9 * size, image: 81 * size };
+        let packed = |size: i64| Strides {
+            row: 64 * size,
+            pixel: size as i32,
+            channel: 9 * size,
+            image: 81 * size,
+        };
         for kind in Kind::ALL {
             let size = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32]
                 .into_iter()
@@ -1379,14 +1683,29 @@ mod on_gpu {
                 .unwrap_or(1);
             let view = |address: u64, strides: Strides| {
                 // SAFETY: the view is not used.
-                unsafe { DeviceView::from_raw(&gpu, address, (scalar(kind), strides), shape(3, 3, 1), 1, 0..3) }
+                unsafe {
+                    DeviceView::from_raw(
+                        &gpu,
+                        address,
+                        (scalar(kind), strides),
+                        shape(3, 3, 1),
+                        1,
+                        0..3,
+                    )
+                }
             };
             view(base + size as u64, packed(size))?;
-            for (apart, is_taken) in [(1 << 23, true), (-(1 << 23), true), ((1 << 23) + 4, false), (i32::MIN, false)] {
+            for (apart, is_taken) in
+                [(1 << 23, true), (-(1 << 23), true), ((1 << 23) + 4, false), (i32::MIN, false)]
+            {
                 match view(base, Strides { pixel: apart, ..packed(size) }) {
                     Ok(_) if is_taken => {}
                     Err(Error::Parameter { name: "the layout", .. }) if !is_taken => {}
-                    outcome => return Err(format!("{kind}, pixels {apart} bytes apart: {outcome:?}").into()),
+                    outcome => {
+                        return Err(
+                            format!("{kind}, pixels {apart} bytes apart: {outcome:?}").into()
+                        );
+                    }
                 }
             }
             for off in (1..size).chain([size + 1]).filter(|off| off % size != 0) {
@@ -1400,12 +1719,20 @@ mod on_gpu {
                     (base, Strides { image: off, ..strides }),
                 ] {
                     let told = match view(address, strides) {
-                        Err(error @ Error::Parameter { name: "the layout", .. }) => error.to_string(),
-                        outcome => return Err(format!("{kind} at {address:#x}, {strides:?}: {outcome:?}").into()),
+                        Err(error @ Error::Parameter { name: "the layout", .. }) => {
+                            error.to_string()
+                        }
+                        outcome => {
+                            return Err(
+                                format!("{kind} at {address:#x}, {strides:?}: {outcome:?}").into()
+                            );
+                        }
                     };
-                    for part in
-                        [format!("{address:#x}"), format!("{strides:?}"), format!("multiples of the {size} bytes of")]
-                    {
+                    for part in [
+                        format!("{address:#x}"),
+                        format!("{strides:?}"),
+                        format!("multiples of the {size} bytes of"),
+                    ] {
                         if !told.contains(&part) {
                             return Err(format!("\"{told}\" does not say \"{part}\"").into());
                         }
@@ -1426,21 +1753,46 @@ mod on_gpu {
         let mut rng = Rng::with_seed(61);
         let bytes: Vec<u8> = (0..3 * (ROW * H + 1)).map(|_| rng.u8(..)).collect();
         let from = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
-        let places = [(1, 0), (0, 4), (1, 4)].into_iter().flat_map(|place| [(place, (3, 1)), (place, (1, 3))]);
-        let cases = places.flat_map(|place| [Border::Replicate, Border::Constant(7.0)].map(|border| (place, border)));
+        let places = [(1, 0), (0, 4), (1, 4)]
+            .into_iter()
+            .flat_map(|place| [(place, (3, 1)), (place, (1, 3))]);
+        let cases = places.flat_map(|place| {
+            [Border::Replicate, Border::Constant(7.0)].map(|border| (place, border))
+        });
         for (filter, (((gap, first), (channels, images)), border)) in
             cases.flat_map(|case| ["sharpen", "gaussian:size=5"].map(|filter| (filter, case)))
         {
             let plane = ROW * H + gap;
-            let on = |device| Plan::builder(filter.parse::<apron::Filter>()?).border(border).device(device).build();
-            let to = gpu.upload_stored(&ImageView::new(&vec![0u8; bytes.len()], bytes.len(), 1, 1)?)?;
-            let strides = Strides { row: ROW as i64, pixel: 1, channel: plane as i64, image: plane as i64 };
+            let on = |device| {
+                Plan::builder(filter.parse::<apron::Filter>()?)
+                    .border(border)
+                    .device(device)
+                    .build()
+            };
+            let to =
+                gpu.upload_stored(&ImageView::new(&vec![0u8; bytes.len()], bytes.len(), 1, 1)?)?;
+            let strides =
+                Strides { row: ROW as i64, pixel: 1, channel: plane as i64, image: plane as i64 };
             let format = (Scalar::U8, strides);
             let mut stream = gpu.stream()?;
             // SAFETY: both images have these bytes, and live until the stream is synchronized.
             unsafe {
-                let src = DeviceView::from_raw(&gpu, from.address(), format, shape(W, H, channels), images, 0..H)?;
-                let mut dst = DeviceViewMut::from_raw(&gpu, to.address(), format, shape(W, H, channels), images, 0..H)?;
+                let src = DeviceView::from_raw(
+                    &gpu,
+                    from.address(),
+                    format,
+                    shape(W, H, channels),
+                    images,
+                    0..H,
+                )?;
+                let mut dst = DeviceViewMut::from_raw(
+                    &gpu,
+                    to.address(),
+                    format,
+                    shape(W, H, channels),
+                    images,
+                    0..H,
+                )?;
                 on(Device::Gpu(0))?.run_region(&src, &mut dst, first..W - 2, 0..H, &mut stream)?;
             }
             stream.synchronize()?;
@@ -1449,14 +1801,18 @@ mod on_gpu {
                 let row_of = |all: &[u8], y: usize| all[number * plane + y * ROW..][..W].to_vec();
                 let pixels = (0..H).flat_map(|y| row_of(&bytes, y)).collect();
                 let mut expected = Image::<u8>::zeroed(W, H, 1)?;
-                on(Device::Cpu)?.run(&Image::from_vec(pixels, W, H, 1)?.view(), &mut expected.view_mut())?;
+                on(Device::Cpu)?
+                    .run(&Image::from_vec(pixels, W, H, 1)?.view(), &mut expected.view_mut())?;
                 for y in 0..H {
                     let row = row_of(found.view().row(0), y);
                     if row[first..W - 2] != expected.view().row(y)[first..W - 2] {
                         let what = format!(
                             "{filter}, border {border}, {channels} channels, {images} images, {gap} bytes between"
                         );
-                        return Err(format!("{what}, from column {first}: plane {number}, row {y} is wrong").into());
+                        return Err(format!(
+                            "{what}, from column {first}: plane {number}, row {y} is wrong"
+                        )
+                        .into());
                     }
                 }
             }

@@ -21,8 +21,12 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let tests: [(&str, Test); 4] =
         [("chunks", chunks), ("faults", faults), ("progress", progress), ("cancelled", cancelled)];
     let trials = tests.into_iter().flat_map(|(name, test)| {
-        let on_cpu = Trial::test(format!("streamed::{name}::cpu"), move || test(Device::Cpu, selection));
-        [on_cpu, gpu_trial(&format!("streamed::{name}::gpu"), gpu, move || test(Gpu::DEVICE, selection))]
+        let on_cpu =
+            Trial::test(format!("streamed::{name}::cpu"), move || test(Device::Cpu, selection));
+        [
+            on_cpu,
+            gpu_trial(&format!("streamed::{name}::gpu"), gpu, move || test(Gpu::DEVICE, selection)),
+        ]
     });
     trials.collect()
 }
@@ -38,7 +42,10 @@ struct Rows<'a, P> {
 impl<P: Sample> RowSource<P> for Rows<'_, P> {
     fn read(&mut self, rows: Range<usize>, into: &mut [P]) -> io::Result<()> {
         if !self.goes_back && rows.start != self.next {
-            return Err(io::Error::other(format!("rows {rows:?} were asked for where {} was next", self.next)));
+            return Err(io::Error::other(format!(
+                "rows {rows:?} were asked for where {} was next",
+                self.next
+            )));
         }
         self.next = rows.end;
         into.copy_from_slice(&self.values[self.row * rows.start..self.row * rows.end]);
@@ -51,10 +58,16 @@ impl<P: Sample> RowSource<P> for Rows<'_, P> {
 }
 
 /// A sink that wants rows in order.
-fn collect<P: Sample>(found: &mut Vec<P>, row: usize) -> impl FnMut(Range<usize>, &[P]) -> io::Result<()> + Send {
+fn collect<P: Sample>(
+    found: &mut Vec<P>,
+    row: usize,
+) -> impl FnMut(Range<usize>, &[P]) -> io::Result<()> + Send {
     move |rows, from| {
         if found.len() != row * rows.start || from.len() != row * rows.len() {
-            return Err(io::Error::other(format!("{} values are there, and {rows:?} came", found.len())));
+            return Err(io::Error::other(format!(
+                "{} values are there, and {rows:?} came",
+                found.len()
+            )));
         }
         found.extend_from_slice(from);
         Ok(())
@@ -96,17 +109,24 @@ fn holds<S: Sample, D: Sample>(
                 {
                     continue;
                 }
-                other => return Err(format!("wrap from a source that cannot go back: {other:?}").into()),
+                other => {
+                    return Err(format!("wrap from a source that cannot go back: {other:?}").into());
+                }
             }
         }
         outcome?;
-        let wrong = found.iter().zip(expected.as_slice()).position(|(found, right)| found.bits() != right.bits());
+        let wrong = found
+            .iter()
+            .zip(expected.as_slice())
+            .position(|(found, right)| found.bits() != right.bits());
         if found.len() != expected.as_slice().len() || wrong.is_some() {
-            let wrong = wrong.map_or("rows are missing".to_owned(), |at| format!("row {} is wrong", at / row));
+            let wrong = wrong
+                .map_or("rows are missing".to_owned(), |at| format!("row {} is wrong", at / row));
             let variant = variant.map_or("the chosen variant", Variant::name);
-            return Err(
-                format!("{variant}, {window}, border {border}, {shape}, chunks of {rows} bands: {wrong}").into()
-            );
+            return Err(format!(
+                "{variant}, {window}, border {border}, {shape}, chunks of {rows} bands: {wrong}"
+            )
+            .into());
         }
     }
     Ok(true)
@@ -183,7 +203,9 @@ fn faults(device: Device, _: Selection) -> Result<(), Failed> {
         other => return Err(format!("a source that ends: {other:?}").into()),
     }
     if found.len() < 30 * row || found != expected.as_slice()[..found.len()] {
-        return Err(format!("a source that ends: {} values came, or wrong ones", found.len()).into());
+        return Err(
+            format!("a source that ends: {} values came, or wrong ones", found.len()).into()
+        );
     }
 
     let mut taken = 0;
@@ -212,7 +234,11 @@ impl Told {
         let told = std::mem::take(&mut *self.0.lock().map_err(|_| "a report panicked")?);
         let rises = told.windows(2).all(|pair| pair[0].done < pair[1].done);
         let ends = told.last().is_some_and(|last| last.done == total);
-        if rises && ends && told.len() >= at_least && told.iter().all(|told| told.total == total && told.done > 0) {
+        if rises
+            && ends
+            && told.len() >= at_least
+            && told.iter().all(|told| told.total == total && told.done > 0)
+        {
             Ok(())
         } else {
             Err(format!("of {total} pixels it told {told:?}").into())
@@ -231,10 +257,12 @@ fn progress(device: Device, _: Selection) -> Result<(), Failed> {
         }
         ControlFlow::Continue(())
     };
-    let plan = Plan::builder(&window.filter).device(device).band_rows(20).progress(report).build()?;
+    let plan =
+        Plan::builder(&window.filter).device(device).band_rows(20).progress(report).build()?;
     let pixels = (SHAPE.width * SHAPE.height) as u64;
     let src = Image::from_vec(random::<f32>(SHAPE, 98), SHAPE.width, SHAPE.height, SHAPE.channels)?;
-    let mut targets = [(); 3].map(|()| Image::<f32>::zeroed(SHAPE.width, SHAPE.height, SHAPE.channels));
+    let mut targets =
+        [(); 3].map(|()| Image::<f32>::zeroed(SHAPE.width, SHAPE.height, SHAPE.channels));
     let mut views = Vec::new();
     for target in &mut targets {
         match target {
@@ -248,7 +276,8 @@ fn progress(device: Device, _: Selection) -> Result<(), Failed> {
     told.check(pixels, several)?;
     plan.run_batch(&mut views)?;
     told.check(3 * pixels, 3 * several)?;
-    let mut source = Rows { values: src.as_slice(), row: SHAPE.row_len(), next: 0, goes_back: false };
+    let mut source =
+        Rows { values: src.as_slice(), row: SHAPE.row_len(), next: 0, goes_back: false };
     plan.run_streamed(SHAPE, &mut source, &mut |_: Range<usize>, _: &[f32]| Ok(()))?;
     told.check(pixels, 4)
 }
@@ -262,7 +291,8 @@ fn cancelled(device: Device, _: Selection) -> Result<(), Failed> {
         0 => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
-    let plan = Plan::builder(&window.filter).device(device).band_rows(10).progress(report).build()?;
+    let plan =
+        Plan::builder(&window.filter).device(device).band_rows(10).progress(report).build()?;
     let src = Image::from_vec(random::<u8>(SHAPE, 99), SHAPE.width, SHAPE.height, SHAPE.channels)?;
     let row = SHAPE.row_len();
     let streamed = |found: &mut Vec<u8>| {
@@ -279,17 +309,26 @@ fn cancelled(device: Device, _: Selection) -> Result<(), Failed> {
         other => return Err(format!("a stream that was ended: {other:?}").into()),
     }
     if found.len() == expected.len() || found != expected[..found.len()] {
-        return Err(format!("{} values came of a stream that was ended, or wrong ones", found.len()).into());
+        return Err(format!(
+            "{} values came of a stream that was ended, or wrong ones",
+            found.len()
+        )
+        .into());
     }
 
     left.store(1, Ordering::Relaxed);
     let mut targets = [(); 4].map(|()| vec![0u8; expected.len()]);
-    let views = targets
-        .iter_mut()
-        .map(|target| Ok((src.view(), apron::ImageViewMut::new(target, SHAPE.width, SHAPE.height, SHAPE.channels)?)));
+    let views = targets.iter_mut().map(|target| {
+        Ok((
+            src.view(),
+            apron::ImageViewMut::new(target, SHAPE.width, SHAPE.height, SHAPE.channels)?,
+        ))
+    });
     let mut views = views.collect::<Result<Vec<_>>>()?;
     let done = match plan.run_batch(&mut views) {
-        Err(Error::InBatch { picture, error }) if matches!(*error, Error::Cancelled { .. }) => picture,
+        Err(Error::InBatch { picture, error }) if matches!(*error, Error::Cancelled { .. }) => {
+            picture
+        }
         other => return Err(format!("a batch that was ended: {other:?}").into()),
     };
     drop(views);

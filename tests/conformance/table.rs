@@ -61,7 +61,10 @@ fn names() -> Result<(), Failed> {
         if study.name().parse::<Study>()? != study {
             return Err(format!("{study} reads as another study").into());
         }
-        if study.entries().next().is_none() || study.summary().is_empty() || study.document().is_empty() {
+        if study.entries().next().is_none()
+            || study.summary().is_empty()
+            || study.document().is_empty()
+        {
             return Err(format!("{study} has no entry, no summary or no document").into());
         }
     }
@@ -79,9 +82,14 @@ fn sizes() -> Result<(), Failed> {
     let studies = Study::all().map(|study| (study.entries().collect(), ladder::windows()));
     for (entries, windows) in variants.chain(studies) {
         for entry in entries {
-            let Some(size) = entry.rsplit('_').next().and_then(|part| part.parse().ok()) else { continue };
+            let Some(size) = entry.rsplit('_').next().and_then(|part| part.parse().ok()) else {
+                continue;
+            };
             let middle = (size / 2, size / 2);
-            if !windows.iter().any(|window| (window.cols, window.rows, window.anchor) == (size, size, middle)) {
+            if !windows
+                .iter()
+                .any(|window| (window.cols, window.rows, window.anchor) == (size, size, middle))
+            {
                 return Err(format!("{entry}: no {size}x{size} window is in the lists").into());
             }
         }
@@ -106,7 +114,8 @@ fn stand_alone() -> Result<(), Failed> {
 #[cfg(feature = "gpu")]
 fn embedded() -> Result<(), Failed> {
     // One entry filters nothing: it measures the device.
-    let own: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(SHARED).chain(["fma_peak"]).collect();
+    let own: BTreeSet<&str> =
+        Variant::all().flat_map(Variant::entries).chain(SHARED).chain(["fma_peak"]).collect();
     let (aprons, studies): (Vec<_>, Vec<_>) = Study::all().partition(|study| study.is_aprons());
     let launched: BTreeSet<&str> = aprons.into_iter().flat_map(Study::entries).collect();
     if !launched.is_subset(&own) {
@@ -143,7 +152,10 @@ fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> 
             let (entry, ptx) = (kernel.name, kernel.ptx()?);
             for part in [format!(".entry {entry}("), format!(".target sm_{arch}")] {
                 if !ptx.contains(&part) {
-                    return Err(format!("sm_{arch}: the module of {entry} does not contain \"{part}\"").into());
+                    return Err(format!(
+                        "sm_{arch}: the module of {entry} does not contain \"{part}\""
+                    )
+                    .into());
                 }
             }
             // Kernels have nothing to panic about; a call would be of something that was not inlined.

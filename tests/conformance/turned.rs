@@ -47,8 +47,12 @@ impl Turn {
 
     /// Where a cell of something of this size goes.
     fn place(self, (x, y): (usize, usize), size: (usize, usize)) -> (usize, usize) {
-        let ((x, y), (width, height)) = if self.transposes { ((y, x), self.size(size)) } else { ((x, y), size) };
-        (if self.mirrors.0 { width - 1 - x } else { x }, if self.mirrors.1 { height - 1 - y } else { y })
+        let ((x, y), (width, height)) =
+            if self.transposes { ((y, x), self.size(size)) } else { ((x, y), size) };
+        (
+            if self.mirrors.0 { width - 1 - x } else { x },
+            if self.mirrors.1 { height - 1 - y } else { y },
+        )
     }
 
     /// Cells of `channels` values each, row by row.
@@ -93,9 +97,12 @@ impl Turn {
 fn windows() -> Vec<Window> {
     let preset = Window::preset;
     let mut rng = Rng::with_seed(93);
-    let mut taps = |count: usize| -> Vec<f64> { (0..count).map(|_| (2.0 * rng.f64() - 0.7) / count as f64).collect() };
+    let mut taps = |count: usize| -> Vec<f64> {
+        (0..count).map(|_| (2.0 * rng.f64() - 0.7) / count as f64).collect()
+    };
     // Sums near a half whose last bits depend on the order in f64.
-    let sixths = [1.0, 2.0, 3.0, -1.0, 4.0, 2.0, 1.0, 5.0, 1.0, 3.0, 2.0, 1.0].map(|tap| tap / 24.0);
+    let sixths =
+        [1.0, 2.0, 3.0, -1.0, 4.0, 2.0, 1.0, 5.0, 1.0, 3.0, 2.0, 1.0].map(|tap| tap / 24.0);
     vec![
         Window::table("random in f64", 5, 4, &taps(20)).anchored(0, 3),
         Window::table("random in f64", 19, 17, &taps(323)),
@@ -128,15 +135,25 @@ fn windows() -> Vec<Window> {
 
 /// A picture of bytes, and what it is called.
 fn picture(number: usize, Shape { width, height, channels }: Shape) -> (String, Vec<u8>) {
-    let looks = [Data::Random, Data::Two(100, 101), Data::Checker(1), Data::Extremes, Data::Dither, Data::Gradient];
+    let looks = [
+        Data::Random,
+        Data::Two(100, 101),
+        Data::Checker(1),
+        Data::Extremes,
+        Data::Dither,
+        Data::Gradient,
+    ];
     let mut rng = Rng::with_seed(seed(94, number));
     let mut byte = |x: usize, y: usize, channel: usize, look: Data| {
         let random = |rng: &mut Rng| <u8 as conformance::sample::Sample>::random(rng, look);
         look.placed((x, y), channel).unwrap_or_else(|| random(&mut rng))
     };
-    let places = (0..width * height * channels).map(|i| (i / channels % width, i / channels / width, i % channels));
+    let places = (0..width * height * channels)
+        .map(|i| (i / channels % width, i / channels / width, i % channels));
     match looks.get(number % (looks.len() + 1)) {
-        Some(&look) => (format!("{look:?}"), places.map(|(x, y, channel)| byte(x, y, channel, look)).collect()),
+        Some(&look) => {
+            (format!("{look:?}"), places.map(|(x, y, channel)| byte(x, y, channel, look)).collect())
+        }
         None => ("stripes".to_owned(), places.map(|(x, ..)| 100 + (x / 2 % 2) as u8).collect()),
     }
 }
@@ -182,7 +199,9 @@ impl Job<'_> {
         };
         match self.plan(&self.window.filter, None).and_then(run) {
             Ok(()) => Ok(Some(dst.into_vec())),
-            Err(Error::Unsupported { .. }) if !self.product.must_take(self.window, self.border) => Ok(None),
+            Err(Error::Unsupported { .. }) if !self.product.must_take(self.window, self.border) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -204,7 +223,11 @@ impl Job<'_> {
             found.extend_from_slice(from);
             Ok(())
         };
-        self.plan(&self.window.filter, Some(rows))?.run_streamed(self.shape, &mut source, &mut sink)?;
+        self.plan(&self.window.filter, Some(rows))?.run_streamed(
+            self.shape,
+            &mut source,
+            &mut sink,
+        )?;
         Ok(found)
     }
 
@@ -262,7 +285,8 @@ fn products(device: Device) -> Vec<Product> {
 }
 
 fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Failed> {
-    const SIZES: [(usize, usize); 7] = [(61, 37), (7, 90), (1, 23), (128, 5), (19, 19), (150, 133), (33, 64)];
+    const SIZES: [(usize, usize); 7] =
+        [(61, 37), (7, 90), (1, 23), (128, 5), (19, 19), (150, 133), (33, 64)];
     /// Multiplications that take an emulated thread seconds.
     const MUCH: usize = 1 << 23;
     let (mut number, mut runs) = (0, 0);
@@ -283,14 +307,20 @@ fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Fai
                 (size, _) => size,
             };
             let shape = Shape { width, height, channels: [1, 3, 4, 2][number % 4] };
-            let shape = if weighted { Shape { channels: [2, 4, 4, 5][number % 4], ..shape } } else { shape };
+            let shape = if weighted {
+                Shape { channels: [2, 4, 4, 5][number % 4], ..shape }
+            } else {
+                shape
+            };
             let (name, mut src) = picture(number, shape);
             if weighted {
                 with_runs_of_alpha(&mut src, number, shape.channels);
             }
             let work = width * height * shape.channels * window.cols * window.rows;
             let is_due = |product: &Product| {
-                let is_direct = product.variant.is_some_and(|variant| variant.family() == apron::Family::Direct);
+                let is_direct = product
+                    .variant
+                    .is_some_and(|variant| variant.family() == apron::Family::Direct);
                 // Kernels that weigh colours go tap by tap.
                 let is_direct = is_direct || weighted && device != Device::Cpu;
                 selection == Selection::Full || work <= MUCH || !is_direct
@@ -298,31 +328,55 @@ fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Fai
             // Colours are weighted in one way alone.
             let ways = if weighted { 1 } else { usize::MAX };
             for product in products(device).into_iter().take(ways).filter(is_due) {
-                let whole = Job { product, weighted, window: &window, border, shape, src: &src }.whole()?;
+                let whole =
+                    Job { product, weighted, window: &window, border, shape, src: &src }.whole()?;
                 let Some(right) = whole else { continue };
-                if weighted && right != oracle::bytes_weighted_by_alpha(&src, shape, &window.whole(), border) {
-                    return Err(
-                        format!("{}: {name} picture of {shape}, {window}, border {border}", product.name()).into()
-                    );
+                if weighted
+                    && right
+                        != oracle::bytes_weighted_by_alpha(&src, shape, &window.whole(), border)
+                {
+                    return Err(format!(
+                        "{}: {name} picture of {shape}, {window}, border {border}",
+                        product.name()
+                    )
+                    .into());
                 }
-                let turns = if selection == Selection::Full { &TURNS[..] } else { &TURNS[number % 5..][..1] };
+                let turns = if selection == Selection::Full {
+                    &TURNS[..]
+                } else {
+                    &TURNS[number % 5..][..1]
+                };
                 for turn in turns {
                     let (width, height) = turn.size((shape.width, shape.height));
                     let turned = (turn.window(&window), Shape { width, height, ..shape });
-                    let cells = |values: &[u8]| turn.cells(values, (shape.width, shape.height), shape.channels);
+                    let cells = |values: &[u8]| {
+                        turn.cells(values, (shape.width, shape.height), shape.channels)
+                    };
                     let (src, right) = (cells(&src), cells(&right));
-                    let job = Job { product, weighted, window: &turned.0, border, shape: turned.1, src: &src };
+                    let job = Job {
+                        product,
+                        weighted,
+                        window: &turned.0,
+                        border,
+                        shape: turned.1,
+                        src: &src,
+                    };
                     let what = format!(
                         "{}: {name} picture of {shape}, {window}, border {border}, {}",
                         product.name(),
                         turn.name
                     );
                     let same = |how: &str, found: &[u8]| -> Result<(), Failed> {
-                        let wrong = found.iter().zip(&right).filter(|(found, right)| found != right).count();
+                        let wrong = found
+                            .iter()
+                            .zip(&right)
+                            .filter(|(found, right)| found != right)
+                            .count();
                         if wrong == 0 && found.len() == right.len() {
                             return Ok(());
                         }
-                        Err(format!("{what}, {how}: {wrong} of {} bytes are others", right.len()).into())
+                        Err(format!("{what}, {how}: {wrong} of {} bytes are others", right.len())
+                            .into())
                     };
                     // A variant may take rows and no columns.
                     let Some(found) = job.whole()? else { continue };

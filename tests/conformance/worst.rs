@@ -81,11 +81,13 @@ fn of_constants() -> Result<(), Failed> {
             .device(Gpu::DEVICE)
             .border(Border::Constant(0.0))
             .build()?;
-        let [weight, norm] = [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
+        let [weight, norm] =
+            [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
         for folded in [false, true] {
             // Folded tiles have bytes less their middle, which is added behind: that is rounded, and so is its product with all taps.
             let (part, besides) = if folded { (0.75, 0.503 + 0.252 * weight) } else { (1.0, 0.0) };
-            let bound = (BOUND * part * weight).max(5.5 * part * weight + 18.0 * norm.sqrt()) + besides;
+            let bound =
+                (BOUND * part * weight).max(5.5 * part * weight + 18.0 * norm.sqrt()) + besides;
             let constants = Constants::new(&taps, count, folded);
             let mut worst: f64 = 0.0;
             for (x, y) in [(results / 2, results / 2), (0, 0), (results - 1, 3)] {
@@ -117,13 +119,22 @@ fn of_constants() -> Result<(), Failed> {
                 worst = worst.max((found - exact).abs() / unit);
             }
             let name = if folded { format!("{name}, folded") } else { name.to_string() };
-            println!("worst of constants on {}: {name}: {worst:.2} units of 255, {bound:.2} allowed", Gpu::DEVICE);
+            println!(
+                "worst of constants on {}: {name}: {worst:.2} units of 255, {bound:.2} allowed",
+                Gpu::DEVICE
+            );
             if worst > bound {
-                return Err(format!("{name}: {worst} units in the last place of 255, more than {bound}").into());
+                return Err(format!(
+                    "{name}: {worst} units in the last place of 255, more than {bound}"
+                )
+                .into());
             }
             // Pictures that are not aligned with it make less than two units.
             if number == 0 && worst < 6.0 {
-                return Err(format!("{name}: {worst} units, so the picture is not aligned with the error").into());
+                return Err(format!(
+                    "{name}: {worst} units, so the picture is not aligned with the error"
+                )
+                .into());
             }
         }
     }
@@ -131,7 +142,13 @@ fn of_constants() -> Result<(), Failed> {
 }
 
 #[cfg(not(feature = "gpu"))]
-fn of_bytes(_: &Plan, _: &ImageView<'_, u8>, _: (usize, usize), _: f64, _: f64) -> Result<f64, Failed> {
+fn of_bytes(
+    _: &Plan,
+    _: &ImageView<'_, u8>,
+    _: (usize, usize),
+    _: f64,
+    _: f64,
+) -> Result<f64, Failed> {
     Err("there is no GPU in this build".into())
 }
 
@@ -150,7 +167,12 @@ fn of_bytes(
     let mut bytes = gpu.image_of(picture.shape(), apron::Scalar::U8, source.format().layout)?;
     let scale = (100.0 / bound) as f32;
     let offset = (128.0 - f64::from(scale) * exact) as f32;
-    plan.run_with_epilogue(&source.view(), &mut bytes.view_mut(), (scale, offset, false), &mut stream)?;
+    plan.run_with_epilogue(
+        &source.view(),
+        &mut bytes.view_mut(),
+        (scale, offset, false),
+        &mut stream,
+    )?;
     stream.synchronize()?;
     let byte = gpu.download_stored::<u8>(&bytes)?.as_slice()[y * picture.shape().width + x];
     if byte == 0 || byte == 255 {
@@ -175,14 +197,17 @@ type Square = Vec<Complex>;
 
 /// `down^T values across`: factors of columns, and of rows.
 fn around((down, across): (&Square, &Square), values: &Square) -> Square {
-    let product = |a: &dyn Fn(usize, usize) -> Complex, b: &dyn Fn(usize, usize) -> Complex| -> Square {
-        (0..TILE * TILE)
-            .map(|place| {
-                let (y, x) = (place / TILE, place % TILE);
-                (0..TILE).map(|k| times(a(y, k), b(k, x))).fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1))
-            })
-            .collect()
-    };
+    let product =
+        |a: &dyn Fn(usize, usize) -> Complex, b: &dyn Fn(usize, usize) -> Complex| -> Square {
+            (0..TILE * TILE)
+                .map(|place| {
+                    let (y, x) = (place / TILE, place % TILE);
+                    (0..TILE)
+                        .map(|k| times(a(y, k), b(k, x)))
+                        .fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1))
+                })
+                .collect()
+        };
     let rows = product(&|y, k| values[TILE * y + k], &|k, x| across[TILE * k + x]);
     product(&|y, k| down[TILE * k + y], &|k, x| rows[TILE * k + x])
 }
@@ -191,7 +216,8 @@ fn around((down, across): (&Square, &Square), values: &Square) -> Square {
 /// (4 of 4, factors, 4 of 4), factors, and of 8 (factors between 2 and 4). A folded line's have the twist, which comes in two parts.
 fn transform(of_kernel: bool, folded: bool) -> Square {
     let factor = |turn: usize, circle: usize| {
-        let (sin, cos) = (-std::f64::consts::TAU * (turn % circle) as f64 / circle as f64).sin_cos();
+        let (sin, cos) =
+            (-std::f64::consts::TAU * (turn % circle) as f64 / circle as f64).sin_cos();
         if of_kernel { (f64::from(cos as f32), f64::from(sin as f32)) } else { (cos, sin) }
     };
     let of = |place: usize| {
@@ -200,7 +226,8 @@ fn transform(of_kernel: bool, folded: bool) -> Square {
         let sixteen = times(factor(4 * (m / 4) * (k16 % 4), 16), factor(m % 4 * (k16 % 4), 16));
         let sixteen = times(sixteen, factor(4 * (m % 4) * (k16 / 4), 16));
         let odd = if k8 % 2 == 1 { factor(j % 4, 8) } else { (1.0, 0.0) };
-        let eight = times(odd, times(factor(4 * (j / 4) * k8, 8), factor(2 * (j % 4) * (k8 / 2), 8)));
+        let eight =
+            times(odd, times(factor(4 * (j / 4) * k8, 8), factor(2 * (j % 4) * (k8 / 2), 8)));
         if folded {
             // A circle has as many quarters of the step from one frequency to the next.
             let circle = 4 * TILE;
@@ -228,11 +255,13 @@ impl Constants {
         let (exact, rounded) = (both(false), both(true));
         let mut tile = vec![(0.0, 0.0); TILE * TILE];
         for (line, row) in tile.chunks_mut(TILE).zip(taps.chunks(count)) {
-            line.iter_mut().zip(row).for_each(|(number, &tap)| number.0 = tap / (TILE * TILE) as f64);
+            line.iter_mut()
+                .zip(row)
+                .for_each(|(number, &tap)| number.0 = tap / (TILE * TILE) as f64);
         }
         // From elements to frequencies; windows lie in the left half of a folded tile.
-        let [down, across] =
-            [0, 1].map(|i| (0..TILE * TILE).map(|at| exact[i][TILE * (at % TILE) + at / TILE]).collect());
+        let [down, across] = [0, 1]
+            .map(|i| (0..TILE * TILE).map(|at| exact[i][TILE * (at % TILE) + at / TILE]).collect());
         let taps = around((&down, &across), &tile).into_iter().map(conjugate).collect();
         Self { exact, rounded, taps, folded }
     }
@@ -241,14 +270,20 @@ impl Constants {
     fn error(&self, (x, y): (usize, usize)) -> Vec<f64> {
         let row = |[columns, rows]: &[Square; 2], narrow: bool| {
             let of = |(place, &number): (usize, &Complex)| {
-                let number = if narrow { (f64::from(number.0 as f32), f64::from(number.1 as f32)) } else { number };
-                let (down, across) = (columns[TILE * (place / TILE) + y], rows[TILE * (place % TILE) + x]);
+                let number = if narrow {
+                    (f64::from(number.0 as f32), f64::from(number.1 as f32))
+                } else {
+                    number
+                };
+                let (down, across) =
+                    (columns[TILE * (place / TILE) + y], rows[TILE * (place % TILE) + x]);
                 times(number, times(conjugate(down), conjugate(across)))
             };
             around((columns, rows), &self.taps.iter().enumerate().map(of).collect())
         };
         let (exact, rounded) = (row(&self.exact, false), row(&self.rounded, true));
-        let errors: Square = rounded.iter().zip(exact).map(|(r, e)| (r.0 - e.0, r.1 - e.1)).collect();
+        let errors: Square =
+            rounded.iter().zip(exact).map(|(r, e)| (r.0 - e.0, r.1 - e.1)).collect();
         // A pixel in the right half is an imaginary part: `i` times the number adds the opposite of its imaginary part to the result.
         let line = |line: &[Complex]| {
             let right = line.iter().filter(|_| self.folded).map(|error| -error.1);
@@ -311,7 +346,11 @@ fn search(device: Device, (pictures, turns): (usize, usize)) -> Result<(), Faile
         let (first, worst) = breed(device, &taps, pictures, turns)?;
         println!("worst on {device}: {}: {first:.2} units at first, then {worst:.2}", taps.name);
         if worst > BOUND {
-            return Err(format!("{}: {worst} units in the last place, more than {BOUND}", taps.name).into());
+            return Err(format!(
+                "{}: {worst} units in the last place, more than {BOUND}",
+                taps.name
+            )
+            .into());
         }
     }
     Ok(())
@@ -341,7 +380,9 @@ fn breed(device: Device, taps: &Taps, pictures: usize, turns: usize) -> Result<(
         // The worst picture takes the place of the best one now and then.
         if turn % 8 == 7 {
             let by_error = |&a: &usize, &b: &usize| errors[a].total_cmp(&errors[b]);
-            if let (Some(worst), Some(best)) = ((0..pictures).max_by(by_error), (0..pictures).min_by(by_error)) {
+            if let (Some(worst), Some(best)) =
+                ((0..pictures).max_by(by_error), (0..pictures).min_by(by_error))
+            {
                 (herd[best], errors[best]) = (herd[worst].clone(), errors[worst]);
             }
         }
@@ -389,7 +430,9 @@ fn exact(taps: &Taps, picture: &[u8], (width, height): (usize, usize)) -> Vec<f6
     let anchor = taps.column.len() / 2;
     for (y, sums) in down.chunks_mut(width).enumerate() {
         let found = |k: usize| (y + k).checked_sub(anchor).filter(|&row| row < height);
-        for (row, &tap) in taps.column.iter().enumerate().filter_map(|(k, tap)| Some((found(k)?, tap))) {
+        for (row, &tap) in
+            taps.column.iter().enumerate().filter_map(|(k, tap)| Some((found(k)?, tap)))
+        {
             add(sums, tap, &across[row * width..]);
         }
     }
@@ -419,7 +462,12 @@ pub(crate) fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
 }
 
 /// A copy with one change: some values, a rectangle or a wave turned round, or a rectangle of another picture.
-pub(crate) fn change(herd: &[Vec<u8>], number: usize, turn: usize, (width, height): (usize, usize)) -> Vec<u8> {
+pub(crate) fn change(
+    herd: &[Vec<u8>],
+    number: usize,
+    turn: usize,
+    (width, height): (usize, usize),
+) -> Vec<u8> {
     let mut rng = Rng::with_seed(((turn as u64 + 1) << 32) | number as u64);
     let mut picture = herd[number].clone();
     let (left, top) = (rng.usize(..width), rng.usize(..height));
@@ -436,7 +484,8 @@ pub(crate) fn change(herd: &[Vec<u8>], number: usize, turn: usize, (width, heigh
         2 => {
             let waves = [rng.f64() * 3.2, rng.f64() * 3.2, rng.f64() * 6.3];
             for at in places {
-                let wave = waves[0] * (at % width) as f64 + waves[1] * (at / width) as f64 + waves[2];
+                let wave =
+                    waves[0] * (at % width) as f64 + waves[1] * (at / width) as f64 + waves[2];
                 picture[at] = if wave.sin() > 0.5 { 255 - picture[at] } else { picture[at] };
             }
         }

@@ -64,8 +64,9 @@ pub fn bound(order: Option<Order>, window: &Window, greatest_pixel: f64) -> f64 
     let (steps, split, least) = match order {
         Some(Order::Direct) => (window.cols * window.rows + 1, 0.0, LEAST),
         Some(Order::Separable) => {
-            let terms =
-                window.products().map_or(1, |products| products.terms.len() + usize::from(products.centre != 0.0));
+            let terms = window
+                .products()
+                .map_or(1, |products| products.terms.len() + usize::from(products.centre != 0.0));
             (window.cols + terms * window.rows + 2 * terms, window.split_error(), LEAST)
         }
         Some(Order::Product) => (window.cols * window.rows + 3, window.split_error(), LEAST),
@@ -74,7 +75,10 @@ pub fn bound(order: Option<Order>, window: &Window, greatest_pixel: f64) -> f64 
     let (weight, of_row, of_column) = weights(order, window);
     let scale = weight * greatest_pixel;
     let steps = steps as f64;
-    let subnormal = (window.cols * window.rows) as f64 * LEAST * greatest_pixel * of_row.max(of_column).max(1.0);
+    let subnormal = (window.cols * window.rows) as f64
+        * LEAST
+        * greatest_pixel
+        * of_row.max(of_column).max(1.0);
     let underflow = steps * least * weight.max(of_column).max(1.0);
     steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + underflow + subnormal
 }

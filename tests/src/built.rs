@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 /// If it cannot be built, or is not there.
 pub fn emulator() -> Result<&'static Path, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let name = format!("{}apron_emulator{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let name =
+        format!("{}apron_emulator{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let found = FOUND.get_or_init(|| find(&name, &["-p", "emulator"]));
     found.as_ref().map(PathBuf::as_path).map_err(String::clone)
 }
@@ -29,8 +30,11 @@ pub fn no_emulator() -> Option<String> {
 pub fn find(name: &str, arguments: &[&str]) -> Result<PathBuf, String> {
     let tests = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = tests.parent().ok_or("the tests lie in no folder")?;
-    if let (Some(cargo), Some(manifest)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) {
-        build(&cargo, &manifest, folder, arguments).map_err(|error| format!("building {name}: {error}"))?;
+    if let (Some(cargo), Some(manifest)) =
+        (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR"))
+    {
+        build(&cargo, &manifest, folder, arguments)
+            .map_err(|error| format!("building {name}: {error}"))?;
     }
     let places = [folder.join(name), folder.join("..").join(name)];
     let found = places.iter().find(|path| path.is_file());

@@ -46,8 +46,9 @@ pub fn fuzz(name: &str, bytes: &[u8]) {
 fn filter_text(bytes: &[u8]) -> Result<bool, String> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(false) };
     // Such a filter is legal, and takes its time.
-    let numbers =
-        text.split(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).filter_map(|word| word.parse().ok());
+    let numbers = text
+        .split(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c))
+        .filter_map(|word| word.parse().ok());
     if text.contains('=') && numbers.into_iter().any(|number: f64| number.abs() > 100.0) {
         return Ok(false);
     }
@@ -57,7 +58,9 @@ fn filter_text(bytes: &[u8]) -> Result<bool, String> {
 /// A file of taps, as text or as an array.
 fn taps_file(bytes: &[u8]) -> Result<bool, String> {
     in_file("taps", bytes, |path| {
-        judged(fuzz::read_taps(path).map_err(|message| message.replace(&*path.to_string_lossy(), "")))
+        judged(
+            fuzz::read_taps(path).map_err(|message| message.replace(&*path.to_string_lossy(), "")),
+        )
     })
 }
 
@@ -67,11 +70,20 @@ fn judged(read: Result<Filter, String>) -> Result<bool, String> {
             let text = filter.to_string();
             match text.parse::<Filter>() {
                 Ok(again) if again == filter => {}
-                other => return Err(format!("\"{text}\" reads back as {:?}", other.map(|filter| filter.to_string()))),
+                other => {
+                    return Err(format!(
+                        "\"{text}\" reads back as {:?}",
+                        other.map(|filter| filter.to_string())
+                    ));
+                }
             }
             let (cols, rows, (x, y)) = (filter.cols(), filter.rows(), filter.anchor());
             let finite = (0..rows).all(|row| (0..cols).all(|col| filter.tap(row, col).is_finite()));
-            let right = finite && x < cols && y < rows && cols <= Filter::MAX_EXTENT && rows <= Filter::MAX_EXTENT;
+            let right = finite
+                && x < cols
+                && y < rows
+                && cols <= Filter::MAX_EXTENT
+                && rows <= Filter::MAX_EXTENT;
             if right { Ok(true) } else { Err(format!("an illegal filter: {text}")) }
         }
         Err(message) if message.contains("internal error") => Err(message),
@@ -87,8 +99,11 @@ fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let pixels = bytes.get(end + 1..).unwrap_or_default();
     let Ok(text) = std::str::from_utf8(&bytes[..end]) else { return Ok(false) };
-    let Ok((Shape { width, height, channels }, scalar)) = fuzz::raw_size(text) else { return Ok(false) };
-    let legal = (1..=Shape::MAX_EXTENT).contains(&width) && (1..=Shape::MAX_EXTENT).contains(&height);
+    let Ok((Shape { width, height, channels }, scalar)) = fuzz::raw_size(text) else {
+        return Ok(false);
+    };
+    let legal =
+        (1..=Shape::MAX_EXTENT).contains(&width) && (1..=Shape::MAX_EXTENT).contains(&height);
     if !legal || !(1..=Shape::MAX_CHANNELS).contains(&channels) {
         return Err(format!("\"{text}\" is read as {width}x{height}x{channels}"));
     }
@@ -103,11 +118,19 @@ fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     in_file("a.raw", pixels, |path| match fuzz::load(path, Some(text), 1 << 20, 1 << 22) {
         Ok(found)
             if right
-                && found.values.iter().zip(pixels.chunks(scalar.bytes())).all(|(&value, bytes)| same(value, bytes)) =>
+                && found
+                    .values
+                    .iter()
+                    .zip(pixels.chunks(scalar.bytes()))
+                    .all(|(&value, bytes)| same(value, bytes)) =>
         {
             Ok(true)
         }
-        Ok(found) => Err(format!("{} bytes were taken for {text}: {} values", pixels.len(), found.values.len())),
+        Ok(found) => Err(format!(
+            "{} bytes were taken for {text}: {} values",
+            pixels.len(),
+            found.values.len()
+        )),
         Err(message) if right && width * height <= 1 << 20 && pixels.len() <= 1 << 22 => {
             Err(format!("{text} was refused: {message}"))
         }
@@ -132,7 +155,10 @@ fn picture(bytes: &[u8]) -> Result<bool, String> {
         ));
     }
     if picture.scalar == Scalar::U8 {
-        filtered(picture.shape, picture.values.iter().map(|&value| value as u8).collect::<Vec<_>>())?;
+        filtered(
+            picture.shape,
+            picture.values.iter().map(|&value| value as u8).collect::<Vec<_>>(),
+        )?;
     }
     filtered(picture.shape, picture.values)?;
     Ok(true)
@@ -142,9 +168,11 @@ fn picture(bytes: &[u8]) -> Result<bool, String> {
 fn filtered<P: Pixel + Sample>(shape: Shape, values: Vec<P>) -> Result<(), String> {
     let Shape { width, height, channels } = shape;
     let border = Border::Reflect101;
-    let window = Window::dense("a sharp one", 3, 3, &[0.0, -0.3, 0.0, -0.3, 2.2, -0.3, 0.0, -0.3, 0.0]);
-    let plane =
-        |channel: usize| -> Vec<f64> { values.iter().skip(channel).step_by(channels).map(|v| v.value()).collect() };
+    let window =
+        Window::dense("a sharp one", 3, 3, &[0.0, -0.3, 0.0, -0.3, 2.2, -0.3, 0.0, -0.3, 0.0]);
+    let plane = |channel: usize| -> Vec<f64> {
+        values.iter().skip(channel).step_by(channels).map(|v| v.value()).collect()
+    };
     let planes: Vec<Vec<f64>> = (0..channels).map(plane).collect();
     let expected: Vec<Vec<f64>> = planes
         .iter()
@@ -158,7 +186,10 @@ fn filtered<P: Pixel + Sample>(shape: Shape, values: Vec<P>) -> Result<(), Strin
                 return oracle::correlate(plane, (width, height), window.as_taps(), border);
             }
             let narrow: Vec<f32> = plane.iter().map(|&value| value as f32).collect();
-            scalar::direct(&narrow, (width, height), window.as_taps(), border).into_iter().map(f64::from).collect()
+            scalar::direct(&narrow, (width, height), window.as_taps(), border)
+                .into_iter()
+                .map(f64::from)
+                .collect()
         })
         .collect();
     let run = || -> apron::Result<Image<P>> {
@@ -172,14 +203,21 @@ fn filtered<P: Pixel + Sample>(shape: Shape, values: Vec<P>) -> Result<(), Strin
     for (i, &found) in found.as_slice().iter().enumerate() {
         let right = P::nearest(expected[i % channels][i / channels]);
         if !found.same(right) {
-            return Err(format!("{shape} of {}: value {i}: {right:?} expected, {found:?} found", P::KIND));
+            return Err(format!(
+                "{shape} of {}: value {i}: {right:?} expected, {found:?} found",
+                P::KIND
+            ));
         }
     }
     Ok(())
 }
 
 /// The bytes as a file.
-fn in_file<T>(name: &str, bytes: &[u8], read: impl FnOnce(&Path) -> Result<T, String>) -> Result<T, String> {
+fn in_file<T>(
+    name: &str,
+    bytes: &[u8],
+    read: impl FnOnce(&Path) -> Result<T, String>,
+) -> Result<T, String> {
     thread_local! {
         static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
     }

@@ -40,7 +40,8 @@ impl Window {
     pub fn random_of_weight(cols: usize, rows: usize, weight: f32, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
-        let (sizes, sum) = taps.iter().fold((0.0, 0.0), |(sizes, sum), tap| (sizes + tap.abs(), sum + tap));
+        let (sizes, sum) =
+            taps.iter().fold((0.0, 0.0), |(sizes, sum), tap| (sizes + tap.abs(), sum + tap));
         let scale = weight / sizes;
         let level = (1.0 - scale * sum) / taps.len() as f32;
         let taps: Vec<f32> = taps.iter().map(|tap| scale * tap + level).collect();
@@ -53,9 +54,18 @@ impl Window {
     /// If the product refuses them: every test's windows are legal.
     pub fn dense(name: impl Into<String>, cols: usize, rows: usize, taps: &[f32]) -> Self {
         let name = name.into();
-        let filter = Filter::from_taps(cols, rows, taps).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let filter = Filter::from_taps(cols, rows, taps)
+            .unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
         let taps: Vec<f64> = taps.iter().map(|&tap| f64::from(tap)).collect();
-        Self { name, cols, rows, anchor: (cols / 2, rows / 2), made: Made::Table(taps.clone()), taps, filter }
+        Self {
+            name,
+            cols,
+            rows,
+            anchor: (cols / 2, rows / 2),
+            made: Made::Table(taps.clone()),
+            taps,
+            filter,
+        }
     }
 
     /// Taps in f64, given row by row.
@@ -64,9 +74,18 @@ impl Window {
     /// If the product refuses them.
     pub fn table(name: impl Into<String>, cols: usize, rows: usize, taps: &[f64]) -> Self {
         let name = name.into();
-        let filter = Filter::from_taps_f64(cols, rows, taps).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let filter = Filter::from_taps_f64(cols, rows, taps)
+            .unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
         let taps = taps.to_vec();
-        Self { name, cols, rows, anchor: (cols / 2, rows / 2), made: Made::Table(taps.clone()), taps, filter }
+        Self {
+            name,
+            cols,
+            rows,
+            anchor: (cols / 2, rows / 2),
+            made: Made::Table(taps.clone()),
+            taps,
+            filter,
+        }
     }
 
     /// The product of a row and a column in f64.
@@ -76,7 +95,8 @@ impl Window {
     pub fn product(name: impl Into<String>, row: &[f64], column: &[f64]) -> Self {
         let name = name.into();
         let (cols, rows) = (row.len(), column.len());
-        let filter = Filter::separable_f64(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let filter = Filter::separable_f64(row, column)
+            .unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
         let rows_kept = if cols * rows <= Self::MOST { column } else { &[] };
         let taps = rows_kept.iter().flat_map(|&y| row.iter().map(move |&x| x * y)).collect();
         let made = Made::Product(row.to_vec(), column.to_vec());
@@ -98,9 +118,13 @@ impl Window {
     pub fn pair(name: impl Into<String>, row: &[f32], column: &[f32]) -> Self {
         let name = name.into();
         let (cols, rows) = (row.len(), column.len());
-        let filter = Filter::separable(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let filter =
+            Filter::separable(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
         // Exact: two f32 multiply into an f64 without rounding.
-        let taps = column.iter().flat_map(|&y| row.iter().map(move |&x| f64::from(x) * f64::from(y))).collect();
+        let taps = column
+            .iter()
+            .flat_map(|&y| row.iter().map(move |&x| f64::from(x) * f64::from(y)))
+            .collect();
         let wide = |taps: &[f32]| taps.iter().map(|&tap| f64::from(tap)).collect();
         let made = Made::Product(wide(row), wide(column));
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
@@ -112,7 +136,8 @@ impl Window {
     /// If it does not.
     pub fn random_sum(cols: usize, rows: usize, seed: u64) -> Self {
         let pairs = [0, 1].map(|term| Self::random_pair(cols, rows, seed + 1000 * term));
-        let taps: Vec<f32> = pairs[0].taps.iter().zip(&pairs[1].taps).map(|(a, b)| (a + b) as f32).collect();
+        let taps: Vec<f32> =
+            pairs[0].taps.iter().zip(&pairs[1].taps).map(|(a, b)| (a + b) as f32).collect();
         let window = Self::dense("random sum", cols, rows, &taps);
         assert!(window.filter.summed().is_some(), "{cols}x{rows}: no sum was found");
         window
@@ -121,14 +146,16 @@ impl Window {
     /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that seldom saturate.
     pub fn blur(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() / (cols * rows) as f32).collect();
+        let taps: Vec<f32> =
+            (0..cols * rows).map(|_| 2.0 * rng.f32() / (cols * rows) as f32).collect();
         Self::dense("random blur", cols, rows, &taps)
     }
 
     /// The product of a row and a column that are each like [`Window::blur`].
     pub fn blur_pair(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut taps = |len: usize| -> Vec<f32> { (0..len).map(|_| 2.0 * rng.f32() / len as f32).collect() };
+        let mut taps =
+            |len: usize| -> Vec<f32> { (0..len).map(|_| 2.0 * rng.f32() / len as f32).collect() };
         let (row, column) = (taps(cols), taps(rows));
         Self::pair("random pair of blurs", &row, &column)
     }
@@ -151,7 +178,10 @@ impl Window {
     /// # Panics
     /// If the product refuses it.
     pub fn anchored(mut self, x: usize, y: usize) -> Self {
-        self.filter = self.filter.anchored(x, y).unwrap_or_else(|e| panic!("{} at ({x}, {y}): {e}", self.name));
+        self.filter = self
+            .filter
+            .anchored(x, y)
+            .unwrap_or_else(|e| panic!("{} at ({x}, {y}): {e}", self.name));
         self.anchor = (x, y);
         self
     }
@@ -175,7 +205,8 @@ impl Window {
     pub fn average(&self) -> Self {
         let even = |taps: &[f64]| -> Vec<f64> {
             let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
-            let sizes = taps.iter().map(|tap| if greatest > 0.0 { tap.abs() / greatest } else { 1.0 });
+            let sizes =
+                taps.iter().map(|tap| if greatest > 0.0 { tap.abs() / greatest } else { 1.0 });
             let sum: f64 = sizes.clone().sum();
             sizes.map(|size| size / sum).collect()
         };
@@ -209,7 +240,9 @@ impl Window {
         let place = self.anchor.1 * self.cols + self.anchor.0;
         let product = |i: usize| {
             let start = if i == place { centre } else { 0.0 };
-            terms.iter().fold(start, |sum, (row, column)| sum + row[i % self.cols] * column[i / self.cols])
+            terms
+                .iter()
+                .fold(start, |sum, (row, column)| sum + row[i % self.cols] * column[i / self.cols])
         };
         self.taps.iter().enumerate().map(|(i, tap)| (tap - product(i)).abs()).sum()
     }
@@ -277,7 +310,10 @@ impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { shape, gaps, input, output, data, seed } = self;
         let (src, dst) = (shape.row_len() + gaps.0, shape.row_len() + gaps.1);
-        write!(f, "{shape} {input} -> {output}, strides {src} -> {dst}, {data:?} pixels of seed {seed:#x}")
+        write!(
+            f,
+            "{shape} {input} -> {output}, strides {src} -> {dst}, {data:?} pixels of seed {seed:#x}"
+        )
     }
 }
 

@@ -1,6 +1,8 @@
 //! The product as an implementation: a variant, or the one the plan chooses, on a device.
 
-use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape, Variant};
+use apron::{
+    Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape, Variant,
+};
 use oracle::Order;
 
 use crate::problem::Window;
@@ -28,7 +30,11 @@ impl Implementation for Product {
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<Plan> {
-        let plan = Plan::builder(&window.filter).border(border).device(self.device).variant(self.variant).build()?;
+        let plan = Plan::builder(&window.filter)
+            .border(border)
+            .device(self.device)
+            .variant(self.variant)
+            .build()?;
         // Else the CPU might be compared with itself.
         assert_eq!(plan.device(), self.device, "the plan went elsewhere");
         Ok(plan)
@@ -47,17 +53,26 @@ pub fn variants(device: Device) -> Vec<Variant> {
 /// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
 fn promised(variant: Variant, window: &Window) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
-    let slides = |most: usize| cols == rows && cols % 2 == 1 && (3..=most).contains(&cols) && anchor.0 == cols / 2;
+    let slides = |most: usize| {
+        cols == rows && cols % 2 == 1 && (3..=most).contains(&cols) && anchor.0 == cols / 2
+    };
     match variant {
         Variant::DirectNaive => true,
-        Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => cols * rows <= 31 * 31,
+        Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => {
+            cols * rows <= 31 * 31
+        }
         Variant::DirectSliding => slides(17),
         // Bytes made of bytes are not summed by several products on a GPU.
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
         // They take bytes alone, and taps that whole numbers can be, or means.
-        Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums | Variant::SpectraPasses => false,
-        Variant::Fourier => (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>()),
+        Variant::Matrix
+        | Variant::SeparableMatrix
+        | Variant::RunningSums
+        | Variant::SpectraPasses => false,
+        Variant::Fourier => {
+            (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>())
+        }
         // A variant that is not listed here must take everything.
         _ => true,
     }
@@ -68,11 +83,20 @@ impl Ready for Plan {
         Ok(Order::of(self.variant_for(shape)?.family()))
     }
 
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()> {
         let Shape { width, height, channels } = shape;
         let rows = &mut dst.buffer[dst.start..][..dst.stride * height];
         let src = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
-        Plan::run(self, &src, &mut ImageViewMut::with_stride(rows, width, height, channels, dst.stride)?)
+        Plan::run(
+            self,
+            &src,
+            &mut ImageViewMut::with_stride(rows, width, height, channels, dst.stride)?,
+        )
     }
 }
 
@@ -119,13 +143,20 @@ impl Ready for DevicePlan {
         Ready::order(&self.plan, shape)
     }
 
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()> {
         // Laid out in the other way, so that where there are several channels no stride can stand for another; and every other
         // problem's gaps make rows begin where no vector may.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
         let layout = if odd { image_unaligned } else { studies::image_by_rows };
         let images = [self.gpu.image(shape)?, layout(&self.gpu, shape)?];
-        filter_on_device(images, src, dst, |src, dst, stream| self.plan.run_on_device(src, dst, stream))
+        filter_on_device(images, src, dst, |src, dst, stream| {
+            self.plan.run_on_device(src, dst, stream)
+        })
     }
 }
 
@@ -148,15 +179,23 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     [mut poisoned, mut filtered]: [apron::gpu::DeviceImage; 2],
     src: Source<'_, S>,
     dst: Target<'_, D>,
-    filter: impl FnOnce(&apron::gpu::DeviceImage, &mut apron::gpu::DeviceImage, &mut apron::gpu::Stream) -> Result<()>,
+    filter: impl FnOnce(
+        &apron::gpu::DeviceImage,
+        &mut apron::gpu::DeviceImage,
+        &mut apron::gpu::Stream,
+    ) -> Result<()>,
 ) -> Result<()> {
     let gpu = poisoned.gpu().clone();
     let Shape { width, height, channels } = poisoned.shape();
     let mut stream = gpu.stream()?;
-    let uploaded = gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+    let uploaded =
+        gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
     // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
     let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
-    let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
+    let copier = Plan::builder(&copier)
+        .border(Border::Keep)
+        .device(Gpu::DEVICE)
+        .variant(Variant::DirectNaive);
     poisoned.fill(f32::POISON, &stream)?;
     copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
     filtered.fill(f32::POISON, &stream)?;
@@ -164,7 +203,10 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     stream.synchronize()?;
     if let Some((channel, y, float)) = gpu.spoilt_padding(&filtered, f32::POISON)? {
         let place = format!("float {float} of row {y} of channel {channel}, rows have {width}");
-        return Err(Error::Driver { call: "filtering", message: format!("it wrote outside the image: {place}") });
+        return Err(Error::Driver {
+            call: "filtering",
+            message: format!("it wrote outside the image: {place}"),
+        });
     }
     put(&gpu.download(&filtered)?, dst);
     Ok(())
@@ -203,8 +245,8 @@ impl Gpu {
         if let Err(error) = take_kernels() {
             return Self::Broken(error.to_string());
         }
-        let plan =
-            Filter::from_taps(1, 1, &[1.0]).and_then(|filter| Plan::builder(&filter).device(Self::DEVICE).build());
+        let plan = Filter::from_taps(1, 1, &[1.0])
+            .and_then(|filter| Plan::builder(&filter).device(Self::DEVICE).build());
         match plan {
             Ok(_) => Self::Ready,
             Err(error @ (Error::NoGpu { .. } | Error::NoSuchGpu { .. })) if !required => {

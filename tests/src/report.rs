@@ -62,10 +62,17 @@ const WORST: usize = 32;
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn write(folder: &Path, name: &str, problem: &str, shape: Shape, wrong: &[Wrong]) -> Result<String, String> {
+pub fn write(
+    folder: &Path,
+    name: &str,
+    problem: &str,
+    shape: Shape,
+    wrong: &[Wrong],
+) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
     (name, problem).hash(&mut hasher);
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let stem = folder.join(format!("{plain}-{:016x}", hasher.finish()));
     let fail = |error: &dyn std::fmt::Display| format!("{}: {error}", stem.display());
     std::fs::create_dir_all(folder).map_err(|error| fail(&error))?;

@@ -46,7 +46,12 @@ pub trait Ready: Sync {
     ///
     /// # Errors
     /// Whatever stops it.
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()>;
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()>;
 }
 
 /// A picture to read: rows that begin `stride` elements apart.
@@ -99,7 +104,12 @@ impl Tally {
     }
 
     fn count(&self, name: &str) {
-        *self.runs.lock().expect("no test panics with the tally").entry(name.to_owned()).or_default() += 1;
+        *self
+            .runs
+            .lock()
+            .expect("no test panics with the tally")
+            .entry(name.to_owned())
+            .or_default() += 1;
     }
 
     fn fail(&self, failure: String) {
@@ -110,7 +120,8 @@ impl Tally {
     fn fail_with(&self, mut failure: String, report: impl FnOnce() -> Result<String, String>) {
         let mut failures = self.failures.lock().expect("no test panics with the tally");
         if failures.len() < Self::ENOUGH {
-            let report = report().unwrap_or_else(|error| format!("; it could not be drawn: {error}"));
+            let report =
+                report().unwrap_or_else(|error| format!("; it could not be drawn: {error}"));
             failure.push_str(&report);
             failures.push(failure);
         }
@@ -151,7 +162,8 @@ pub fn run_into<I: Implementation>(tally: Tally, implementations: &[I], groups: 
     groups.par_iter().filter(|group| !group.problems.is_empty()).for_each(|group| {
         let mut ready = Vec::new();
         for implementation in implementations {
-            let (name, must_take) = (implementation.name(), implementation.must_take(&group.window, group.border));
+            let (name, must_take) =
+                (implementation.name(), implementation.must_take(&group.window, group.border));
             match implementation.prepare(&group.window, group.border) {
                 Ok(engine) => ready.push(Prepared { name, must_take, engine }),
                 Err(error) => declined(&name, must_take, &error, group, &tally),
@@ -189,7 +201,12 @@ fn solve<R: Ready>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tall
     }
 }
 
-fn solve_from<R: Ready, S: Sample>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tally: &Tally) {
+fn solve_from<R: Ready, S: Sample>(
+    ready: &[Prepared<R>],
+    group: &Group,
+    problem: &Problem,
+    tally: &Tally,
+) {
     match problem.output {
         Kind::U8 => solve_as::<R, S, u8>(ready, group, problem, tally),
         Kind::U16 => solve_as::<R, S, u16>(ready, group, problem, tally),
@@ -198,7 +215,12 @@ fn solve_from<R: Ready, S: Sample>(ready: &[Prepared<R>], group: &Group, problem
     }
 }
 
-fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tally: &Tally) {
+fn solve_as<R: Ready, S: Sample, D: Sample>(
+    ready: &[Prepared<R>],
+    group: &Group,
+    problem: &Problem,
+    tally: &Tally,
+) {
     let picture = Picture::<S>::new(problem);
     let mut references = References::new(group, problem, &picture);
     let mut taken = false;
@@ -214,7 +236,9 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
             refused::<R, S, D>(engine, problem, &picture).map_err(Fault::from)
         } else {
             let expected = references.expected::<D>(order);
-            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected))
+            expected
+                .map_err(Fault::from)
+                .and_then(|expected| attempt(engine, problem, &picture, &expected))
         };
         if !must_take && matches!(&attempted, Err(fault) if fault.is_declined) {
             continue;
@@ -224,7 +248,8 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
             let told = format!("{problem}, {}, border {}", group.window, group.border);
             tally.fail_with(format!("{name}: {told}: {what}"), || match &tally.reports {
                 Some(folder) if !wrong.is_empty() => {
-                    report::write(folder, name, &told, problem.shape, &wrong).map(|path| format!("; drawn in {path}"))
+                    report::write(folder, name, &told, problem.shape, &wrong)
+                        .map(|path| format!("; drawn in {path}"))
                 }
                 _ => Ok(String::new()),
             });
@@ -232,7 +257,10 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
         tally.count(name);
     }
     if !taken {
-        tally.fail(format!("{problem}, {}, border {}: nothing takes this", group.window, group.border));
+        tally.fail(format!(
+            "{problem}, {}, border {}: nothing takes this",
+            group.window, group.border
+        ));
     }
 }
 
@@ -265,7 +293,11 @@ impl<S: Sample> Picture<S> {
             for (i, value) in row.iter_mut().enumerate() {
                 *value = match problem.data {
                     Data::Repeated if 3 * y >= 2 * height => S::random(&mut rng, Data::Extremes),
-                    Data::Repeated if y > 0 && (y != 2 * height / 5 || 2 * i < width * channels) => above[i],
+                    Data::Repeated
+                        if y > 0 && (y != 2 * height / 5 || 2 * i < width * channels) =>
+                    {
+                        above[i]
+                    }
                     data => match data.placed((i / channels, y), i % channels) {
                         Some(byte) => S::nearest(byte.into()),
                         None => S::random(&mut rng, data),
@@ -288,7 +320,8 @@ impl<S: Sample> Picture<S> {
         if !special.is_empty() {
             // So few that most windows hold one or none.
             for _ in 0..channels * (1 + width * height / 700) {
-                let (x, y, channel) = (rng.usize(0..width), rng.usize(0..height), rng.usize(0..channels));
+                let (x, y, channel) =
+                    (rng.usize(0..width), rng.usize(0..height), rng.usize(0..channels));
                 let value = special[rng.usize(0..special.len())];
                 data[stride * y + x * channels + channel] = S::nearest(value);
                 planes[channel][y * width + x] = value;
@@ -371,7 +404,8 @@ impl<'a> References<'a> {
             self.bytes = self.planes.iter().map(of).collect();
         }
         let len = width * height * channels;
-        let oracle: Vec<f64> = (0..len).map(|i| self.bytes[i % channels][i / channels].into()).collect();
+        let oracle: Vec<f64> =
+            (0..len).map(|i| self.bytes[i % channels][i / channels].into()).collect();
         let values = oracle.iter().map(|&byte| D::nearest(byte)).collect();
         Expected { values, oracle, allowed: vec![None; len] }
     }
@@ -382,13 +416,16 @@ impl<'a> References<'a> {
         }
         let Shape { width, height, channels } = self.problem.shape;
         if self.oracle.is_empty() {
-            let of = |plane: &Vec<f64>| oracle::correlate(plane, (width, height), self.window.as_taps(), self.border);
+            let of = |plane: &Vec<f64>| {
+                oracle::correlate(plane, (width, height), self.window.as_taps(), self.border)
+            };
             self.oracle = self.planes.iter().map(of).collect();
         }
         let reference = order.unwrap_or(Order::Direct);
         let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
-        let constant = if let Border::Constant(value) = self.border { f64::from(value as f32) } else { 0.0 };
+        let constant =
+            if let Border::Constant(value) = self.border { f64::from(value as f32) } else { 0.0 };
         let greatest = |plane: &Vec<f64>| {
             let tame = plane.iter().chain([&constant]).filter(|&&value| !wild(value));
             tame.fold(0.0, |greatest, value| f64::max(greatest, value.abs()))
@@ -432,8 +469,13 @@ impl<'a> References<'a> {
             };
             let (allowed, tolerance) = (of(agreement[channel]), of(tolerance[channel]));
             expected.allowed.push((loose && tolerance.is_finite()).then_some(tolerance));
-            if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
-                return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
+            if allowed.is_finite()
+                && oracle.is_finite()
+                && (bits.is_nan() || (bits - oracle).abs() > allowed)
+            {
+                return Err(format!(
+                    "the references disagree: {bits}, {oracle} in f64, {allowed} allowed"
+                ));
             }
             expected.values.push(D::nearest(bits));
             expected.oracle.push(oracle);
@@ -455,10 +497,15 @@ fn reach(
         return result;
     }
     let padded = Padded::new(marks, (width, height), window.as_taps(), border, constant);
-    let along = |row: &[bool]| -> Vec<bool> { row.windows(window.cols).map(|cells| cells.contains(&true)).collect() };
+    let along = |row: &[bool]| -> Vec<bool> {
+        row.windows(window.cols).map(|cells| cells.contains(&true)).collect()
+    };
     let rows: Vec<_> = padded.data.chunks(padded.width).map(along).collect();
     for (result, rows) in result.chunks_mut(width).zip(rows.windows(window.rows)) {
-        result.iter_mut().enumerate().for_each(|(x, reached)| *reached = rows.iter().any(|row| row[x]));
+        result
+            .iter_mut()
+            .enumerate()
+            .for_each(|(x, reached)| *reached = rows.iter().any(|row| row[x]));
     }
     result
 }
@@ -478,15 +525,25 @@ impl From<String> for Fault {
 }
 
 /// A border whose constant is no byte is refused for bytes made of bytes, and nothing is written.
-fn refused<R: Ready, S: Sample, D: Sample>(ready: &R, problem: &Problem, picture: &Picture<S>) -> Result<(), String> {
+fn refused<R: Ready, S: Sample, D: Sample>(
+    ready: &R,
+    problem: &Problem,
+    picture: &Picture<S>,
+) -> Result<(), String> {
     let stride = problem.shape.row_len() + problem.gaps.1;
     let mut buffer = vec![D::POISON; stride * problem.shape.height];
     let src = Source { data: &picture.data, stride: picture.stride };
     let target = Target { buffer: &mut buffer, start: 0, stride };
     match ready.run(problem.shape, src, target) {
-        Err(Error::Unsupported { .. }) | Ok(()) => Err("a constant that is no byte was taken for one".into()),
-        Err(error) if !error.to_string().contains("f32") => Err(format!("the message names no way out: {error}")),
-        Err(_) if buffer.iter().any(|value| value.bits() != D::POISON.bits()) => Err("refused, but written".into()),
+        Err(Error::Unsupported { .. }) | Ok(()) => {
+            Err("a constant that is no byte was taken for one".into())
+        }
+        Err(error) if !error.to_string().contains("f32") => {
+            Err(format!("the message names no way out: {error}"))
+        }
+        Err(_) if buffer.iter().any(|value| value.bits() != D::POISON.bits()) => {
+            Err("refused, but written".into())
+        }
         Err(_) => Ok(()),
     }
 }
@@ -553,11 +610,15 @@ fn attempt<R: Ready, S: Sample, D: Sample>(
         let at = at.wrapping_sub(GUARD);
         at < stride * height && at % stride < row_len
     };
-    if let Some(at) = (0..buffer.len()).find(|&at| !inside(at) && buffer[at].bits() != D::POISON.bits()) {
+    if let Some(at) =
+        (0..buffer.len()).find(|&at| !inside(at) && buffer[at].bits() != D::POISON.bits())
+    {
         let offset = at as i64 - GUARD as i64;
-        return Err(
-            format!("wrote outside the image: element {offset}, stride {stride}, found {:?}", buffer[at]).into()
-        );
+        return Err(format!(
+            "wrote outside the image: element {offset}, stride {stride}, found {:?}",
+            buffer[at]
+        )
+        .into());
     }
     Ok(())
 }

@@ -75,7 +75,9 @@ impl Data {
         let gradient = (x + y + 85 * channel) as u8;
         Some(match self {
             Self::Flat(byte) => byte,
-            Self::Checker(size) => 255 * ((x / usize::from(size) + y / usize::from(size) + channel) % 2) as u8,
+            Self::Checker(size) => {
+                255 * ((x / usize::from(size) + y / usize::from(size) + channel) % 2) as u8
+            }
             Self::Gradient => gradient,
             Self::Dither => 255 * u8::from(gradient / 16 > BAYER[4 * (y % 4) + x % 4]),
             _ => return None,
@@ -105,7 +107,8 @@ pub trait Sample: Pixel {
 
     /// Whether two results are the same: bit for bit, but for a NaN's payload; poison is like nothing else.
     fn same(self, other: Self) -> bool {
-        self.bits() == other.bits() || (self.value().is_nan() && other.value().is_nan() && !self.is_poison())
+        self.bits() == other.bits()
+            || (self.value().is_nan() && other.value().is_nan() && !self.is_poison())
     }
 
     /// Whether this is what stood there before the run. Only floats can tell.

@@ -36,7 +36,12 @@ impl Selection {
     }
 
     /// The problems that are solved: of a small selection one in so many.
-    pub fn cut(self, keep_one_in: usize, problems: impl IntoIterator<Item = Problem>, offset: usize) -> Vec<Problem> {
+    pub fn cut(
+        self,
+        keep_one_in: usize,
+        problems: impl IntoIterator<Item = Problem>,
+        offset: usize,
+    ) -> Vec<Problem> {
         let step = match self {
             Self::Full => 1,
             Self::Small => keep_one_in,
@@ -44,13 +49,24 @@ impl Selection {
             Self::Emulated => (keep_one_in / 4) | 1,
         };
         let keep = |i: usize| (i + offset).is_multiple_of(step);
-        problems.into_iter().enumerate().filter(|&(i, _)| keep(i)).map(|(_, problem)| problem).collect()
+        problems
+            .into_iter()
+            .enumerate()
+            .filter(|&(i, _)| keep(i))
+            .map(|(_, problem)| problem)
+            .collect()
     }
 }
 
 /// All six rules. The constant is a byte, as pictures of bytes take no other.
-pub const BORDERS: [Border; 6] =
-    [Border::Constant(77.0), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+pub const BORDERS: [Border; 6] = [
+    Border::Constant(77.0),
+    Border::Replicate,
+    Border::Reflect,
+    Border::Reflect101,
+    Border::Wrap,
+    Border::Keep,
+];
 
 /// Pairs of stored types that occur beside f32 to f32, for lists that go round.
 const STORED: [(Kind, Kind); 8] = [
@@ -97,7 +113,11 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
                     let turn = number + i;
                     let plain = Problem::new(width, height, seed(2, turn));
                     let (input, output) = STORED[turn % STORED.len()];
-                    let stored = plain.clone().stored(input, output).channels(1 + turn % 4).gaps(turn % 3, turn % 5);
+                    let stored = plain
+                        .clone()
+                        .stored(input, output)
+                        .channels(1 + turn % 4)
+                        .gaps(turn % 3, turn % 5);
                     [plain, stored]
                 });
                 // 47 has no factor in common with what goes round, and each group has more problems than that.
@@ -119,10 +139,18 @@ pub fn tiny(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                 let turn = number + i;
                 let plain = Problem::new(1 + i % 6, 1 + i / 6, seed(11, number * 36 + i));
                 let (input, output) = STORED[turn % STORED.len()];
-                let stored = plain.clone().stored(input, output).channels(1 + turn % 4).gaps(turn % 3, turn % 5);
+                let stored = plain
+                    .clone()
+                    .stored(input, output)
+                    .channels(1 + turn % 4)
+                    .gaps(turn % 3, turn % 5);
                 std::iter::once(plain).chain(turn.is_multiple_of(2).then_some(stored))
             });
-            groups.push(Group { window: window.clone(), border, problems: selection.cut(11, problems, number) });
+            groups.push(Group {
+                window: window.clone(),
+                border,
+                problems: selection.cut(11, problems, number),
+            });
         }
     }
     groups
@@ -156,10 +184,13 @@ pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
         // Counted through all borders, so that each window keeps some of its problems in a small selection.
         let mut number = 0;
         for (b, border) in BORDERS.into_iter().enumerate() {
-            let work = |&(width, height): &(usize, usize)| width * height * window.cols * window.rows;
+            let work =
+                |&(width, height): &(usize, usize)| width * height * window.cols * window.rows;
             let sizes = SIZES.iter().enumerate().filter(|&(i, size)| match work(size) {
                 work if work < 4 << 20 => true,
-                work if work < 192 << 20 => selection == Selection::Full && (i + w + b).is_multiple_of(3),
+                work if work < 192 << 20 => {
+                    selection == Selection::Full && (i + w + b).is_multiple_of(3)
+                }
                 _ => false,
             });
             let problems = sizes.map(|(i, &(width, height))| {
@@ -193,8 +224,11 @@ pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                 for input in Kind::ALL {
                     for output in Kind::ALL {
                         let turn = groups.len() + problems.len();
-                        let data = if turn.is_multiple_of(5) { Data::Extremes } else { Data::Random };
-                        let problem = Problem::new(47, 23, seed(4, turn)).stored(input, output).channels(channels);
+                        let data =
+                            if turn.is_multiple_of(5) { Data::Extremes } else { Data::Random };
+                        let problem = Problem::new(47, 23, seed(4, turn))
+                            .stored(input, output)
+                            .channels(channels);
                         problems.push(problem.gaps(1 + turn % 7, turn % 6).data(data));
                     }
                 }
@@ -228,8 +262,13 @@ pub fn wild(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
         }
         for outside in [f64::NAN, f64::INFINITY, 3e38] {
             let plain = Problem::new(11, 9, seed(10, groups.len()));
-            let problems = vec![plain.clone().stored(Kind::U8, Kind::U8), plain.stored(Kind::F32, Kind::F32)];
-            groups.push(Group { window: window.clone(), border: Border::Constant(outside), problems });
+            let problems =
+                vec![plain.clone().stored(Kind::U8, Kind::U8), plain.stored(Kind::F32, Kind::F32)];
+            groups.push(Group {
+                window: window.clone(),
+                border: Border::Constant(outside),
+                problems,
+            });
         }
     }
     groups
@@ -264,22 +303,35 @@ pub fn tile_ends(_: &Window) -> [Vec<usize>; 2] {
 /// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to: what is right for a tile inside
 /// the image and wrong for one that meets its edge by a pixel shows there alone. `ends` are the columns and the rows, counted
 /// without a window, at which tiles end.
-pub fn seams(selection: Selection, windows: Vec<Window>, ends: fn(&Window) -> [Vec<usize>; 2]) -> Vec<Group> {
+pub fn seams(
+    selection: Selection,
+    windows: Vec<Window>,
+    ends: fn(&Window) -> [Vec<usize>; 2],
+) -> Vec<Group> {
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
         let [columns, rows] = ends(&window);
         let around = |ends: Vec<usize>, len: usize, anchor: usize| -> BTreeSet<usize> {
-            let aprons = [0, len - 1, len - 1 - anchor].map(|apron| (apron, 0)).into_iter().chain([(0, anchor)]);
-            let ends = ends.into_iter().flat_map(|end| aprons.clone().map(move |(more, less)| end + more - less));
+            let aprons = [0, len - 1, len - 1 - anchor]
+                .map(|apron| (apron, 0))
+                .into_iter()
+                .chain([(0, anchor)]);
+            let ends = ends
+                .into_iter()
+                .flat_map(|end| aprons.clone().map(move |(more, less)| end + more - less));
             ends.flat_map(|end| end - 2..end + 2).collect()
         };
         // Large enough the other way that tiles lie inside.
         let (across, down) = (70 + 2 * window.cols, 23 + 2 * window.rows);
-        let widths = around(columns, window.cols, window.anchor.0).into_iter().map(|width| (width, down));
-        let heights = around(rows, window.rows, window.anchor.1).into_iter().map(|height| (across, height));
+        let widths =
+            around(columns, window.cols, window.anchor.0).into_iter().map(|width| (width, down));
+        let heights =
+            around(rows, window.rows, window.anchor.1).into_iter().map(|height| (across, height));
         let sizes: Vec<_> = widths.chain(heights).collect();
         for border in [BORDERS[w % 6], BORDERS[(w + 3) % 6]] {
-            let problem = |(i, &(width, height))| Problem::new(width, height, seed(13, groups.len() * 100 + i));
+            let problem = |(i, &(width, height))| {
+                Problem::new(width, height, seed(13, groups.len() * 100 + i))
+            };
             let problems: Vec<_> = sizes.iter().enumerate().map(problem).collect();
             // In slow runs small windows have more of them.
             let keep_one_in = if window.cols * window.rows <= 25 { 12 } else { 48 };
@@ -297,11 +349,14 @@ pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
         let times = if window.cols * window.rows <= 9 { 3 } else { 1 };
         let sizes = match selection {
-            Selection::Full => vec![(1, 65535 * 8 + 13), (1, times * 65535 * 64 + 13), (65535 * 32 + 7, 2)],
+            Selection::Full => {
+                vec![(1, 65535 * 8 + 13), (1, times * 65535 * 64 + 13), (65535 * 32 + 7, 2)]
+            }
             // Three turns of five strips, the highest that there are.
             Selection::Small | Selection::Emulated => vec![(1, 3 * 5 * 512 + 37), (99 * 32 + 7, 2)],
         };
-        let problem = |(list, (width, height)): (u64, _)| Problem::new(width, height, seed(list, i));
+        let problem =
+            |(list, (width, height)): (u64, _)| Problem::new(width, height, seed(list, i));
         Group { window, border: border(i), problems: (7..).zip(sizes).map(problem).collect() }
     });
     groups.collect()

@@ -14,7 +14,10 @@ fn promised(study: Study, window: &Window, border: Border) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
     // Square, odd, with the anchor in the middle.
     let central = |least: usize, most: usize| {
-        cols == rows && cols % 2 == 1 && (least..=most).contains(&cols) && anchor == (cols / 2, rows / 2)
+        cols == rows
+            && cols % 2 == 1
+            && (least..=most).contains(&cols)
+            && anchor == (cols / 2, rows / 2)
     };
     let constant = matches!(border, Border::Constant(_));
     let separates = window.filter.is_separable();
@@ -22,7 +25,9 @@ fn promised(study: Study, window: &Window, border: Border) -> bool {
     match study {
         Study::DirectNaive => true,
         Study::DirectConstant => cols * rows <= 31 * 31,
-        Study::BlogShared => cols * rows <= 31 * 31 && tile(32, 32) <= 48 << 8 && border != Border::Keep,
+        Study::BlogShared => {
+            cols * rows <= 31 * 31 && tile(32, 32) <= 48 << 8 && border != Border::Keep
+        }
         Study::BlogUnrolled => central(5, 5) && border != Border::Keep,
         Study::ClassNaive
         | Study::ClassShared
@@ -34,12 +39,16 @@ fn promised(study: Study, window: &Window, border: Border) -> bool {
         // It has a limit of its own for the image.
         Study::PaperTexture => false,
         Study::PaperIdle => constant && tile(16, 16) <= 1024 && cols * rows <= 31 * 31,
-        Study::PaperHalfIdle => constant && rows <= 49 && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
+        Study::PaperHalfIdle => {
+            constant && rows <= 49 && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8
+        }
         Study::PaperBusy => constant && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
         Study::StripUntiled | Study::StripTiled => border == Border::Keep && central(3, 33),
-        Study::LineNaive | Study::LineConstant | Study::LineShared | Study::LineGhost | Study::LineVector => {
-            constant && (cols, rows, anchor.0) == (5, 1, 2)
-        }
+        Study::LineNaive
+        | Study::LineConstant
+        | Study::LineShared
+        | Study::LineGhost
+        | Study::LineVector => constant && (cols, rows, anchor.0) == (5, 1, 2),
     }
 }
 
@@ -76,9 +85,15 @@ impl Ready for Prepared {
         Ok(Some(self.study.order()))
     }
 
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()> {
         let rows = src.data.chunks(src.stride).take(shape.height);
-        let pixels = rows.flat_map(|row| row[..shape.row_len()].iter().map(|value| value.value() as f32));
+        let pixels =
+            rows.flat_map(|row| row[..shape.row_len()].iter().map(|value| value.value() as f32));
         let src = Image::from_vec(pixels.collect(), shape.width, shape.height, shape.channels)?;
         let mut filtered = Image::zeroed(shape.width, shape.height, shape.channels)?;
         self.plan.run(&src, &mut filtered)?;
@@ -146,12 +161,19 @@ impl Ready for DevicePrepared {
         study.accepts(&problem).map(|()| Some(study.order())).map_err(declined)
     }
 
-    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+    fn run<S: Sample, D: Sample>(
+        &self,
+        shape: Shape,
+        src: Source<'_, S>,
+        dst: Target<'_, D>,
+    ) -> Result<()> {
         let mut images = [self.gpu.image(shape)?, studies::image_by_rows(&self.gpu, shape)?];
         if self.study.by_rows {
             images.reverse();
         }
         let mut plan = self.plan()?;
-        crate::product::filter_on_device(images, src, dst, |src, dst, stream| plan.run_on_device(src, dst, stream))
+        crate::product::filter_on_device(images, src, dst, |src, dst, stream| {
+            plan.run_on_device(src, dst, stream)
+        })
     }
 }

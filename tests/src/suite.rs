@@ -24,7 +24,8 @@ pub fn trials(
     };
     let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
     let on = |name: &str, device| {
-        let (name, groups, products) = (name.to_owned(), groups.clone(), products(&variants(device), device));
+        let (name, groups, products) =
+            (name.to_owned(), groups.clone(), products(&variants(device), device));
         move || check(&name, &products, &groups())
     };
     let (on_cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
@@ -32,7 +33,11 @@ pub fn trials(
         let (name, variants) = (names[2].clone(), variants(Gpu::DEVICE));
         move || in_device_memory(&name, &variants, groups())
     };
-    [Trial::test(&names[0], on_cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
+    [
+        Trial::test(&names[0], on_cpu),
+        gpu_trial(&names[1], gpu, on_gpu),
+        gpu_trial(&names[2], gpu, in_memory),
+    ]
 }
 
 fn products(variants: &[Variant], device: Device) -> Vec<Product> {
@@ -47,7 +52,8 @@ pub fn trials_of_studies(
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
 ) -> [Trial; 3] {
-    let [cpu, memory, rows] = ["cpu", "gpu-memory", "gpu-rows"].map(|place| format!("{name}::{place}"));
+    let [cpu, memory, rows] =
+        ["cpu", "gpu-memory", "gpu-rows"].map(|place| format!("{name}::{place}"));
     let on_cpu = {
         let (name, groups) = (cpu.clone(), groups.clone());
         let studies: Vec<_> = studies.iter().map(|&study| OnCpu(study)).collect();
@@ -55,7 +61,9 @@ pub fn trials_of_studies(
     };
     let on_gpu = |name: &str, by_rows| {
         let (name, groups) = (name.to_owned(), groups.clone());
-        gpu_trial(&name.clone(), gpu, move || studies_in_device_memory(&name, studies, by_rows, groups()))
+        gpu_trial(&name.clone(), gpu, move || {
+            studies_in_device_memory(&name, studies, by_rows, groups())
+        })
     };
     [Trial::test(&cpu, on_cpu), on_gpu(&memory, false), on_gpu(&rows, true)]
 }
@@ -70,7 +78,8 @@ fn in_f32(mut groups: Vec<Group>) -> Vec<Group> {
 
 #[cfg(feature = "gpu")]
 fn in_device_memory(name: &str, variants: &[Variant], groups: Vec<Group>) -> Result<(), Failed> {
-    let variants: Vec<_> = variants.iter().map(|&variant| crate::product::OnDevice { variant }).collect();
+    let variants: Vec<_> =
+        variants.iter().map(|&variant| crate::product::OnDevice { variant }).collect();
     check(name, &variants, &in_f32(groups))
 }
 
@@ -80,8 +89,14 @@ fn in_device_memory(_: &str, _: &[Variant], _: Vec<Group>) -> Result<(), Failed>
 }
 
 #[cfg(feature = "gpu")]
-fn studies_in_device_memory(name: &str, studies: &[Study], by_rows: bool, groups: Vec<Group>) -> Result<(), Failed> {
-    let studies: Vec<_> = studies.iter().map(|&study| crate::study::OnDevice { study, by_rows }).collect();
+fn studies_in_device_memory(
+    name: &str,
+    studies: &[Study],
+    by_rows: bool,
+    groups: Vec<Group>,
+) -> Result<(), Failed> {
+    let studies: Vec<_> =
+        studies.iter().map(|&study| crate::study::OnDevice { study, by_rows }).collect();
     check(name, &studies, &in_f32(groups))
 }
 
@@ -100,7 +115,11 @@ pub fn no_gpu() -> Result<(), Failed> {
 }
 
 /// A test that needs the GPU: ignored where there is none, failed at once where there is one that does not work.
-pub fn gpu_trial(name: &str, gpu: &Gpu, test: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
+pub fn gpu_trial(
+    name: &str,
+    gpu: &Gpu,
+    test: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
     let missing = match gpu {
         Gpu::Ready => return Trial::test(name, test),
         Gpu::Missing(reason) | Gpu::Broken(reason) => reason.clone(),
@@ -110,7 +129,11 @@ pub fn gpu_trial(name: &str, gpu: &Gpu, test: impl FnOnce() -> Result<(), Failed
 }
 
 /// Runs the groups, and fails with the first few failures, or if an implementation solved nothing.
-pub fn check<I: runner::Implementation>(name: &str, implementations: &[I], groups: &[Group]) -> Result<(), Failed> {
+pub fn check<I: runner::Implementation>(
+    name: &str,
+    implementations: &[I],
+    groups: &[Group],
+) -> Result<(), Failed> {
     let started = std::time::Instant::now();
     let tally = runner::run_into(Tally::reporting(report::folder()), implementations, groups);
     let solved = tally.verdict(implementations)?;

@@ -35,7 +35,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     let start = Instant::now();
     let folder = std::env::temp_dir().join(format!("apron-dependents-{}", std::process::id()));
     ensure!(!folder.starts_with(root()), "{} lies in the workspace", folder.display());
-    let emulator = format!("{}apron_emulator{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let emulator =
+        format!("{}apron_emulator{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let place = Place {
         target: root().join("target/dependents"),
         emulator: root().join("target/release").join(emulator),
@@ -50,9 +51,15 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 impl Place {
     fn all(&self) -> Result<()> {
-        expect(cargo().args(["build", "--quiet", "--release", "-p", "emulator"]), "building the emulator")?;
-        let packages = unpack(&pack(&root().join("target/packages"))?, &self.folder.join("packages"))?;
-        let [builder, kernels, apron, tool] = packages.as_slice() else { bail!("{} packages", packages.len()) };
+        expect(
+            cargo().args(["build", "--quiet", "--release", "-p", "emulator"]),
+            "building the emulator",
+        )?;
+        let packages =
+            unpack(&pack(&root().join("target/packages"))?, &self.folder.join("packages"))?;
+        let [builder, kernels, apron, tool] = packages.as_slice() else {
+            bail!("{} packages", packages.len())
+        };
         // The tool's package is not there for these.
         let library = [builder.clone(), kernels.clone(), apron.clone()];
         let source = Source::Packed(&library);
@@ -74,7 +81,8 @@ impl Place {
         let mut build = self.cargo(tool);
         self.patch(&mut build, &library);
         expect(build.args(["build", "--quiet", "--offline"]), "building the tool")?;
-        let info = output(self.emulated(&self.target.join("debug/apron")).arg("info"), "apron info")?;
+        let info =
+            output(self.emulated(&self.target.join("debug/apron")).arg("info"), "apron info")?;
         ensure!(info.contains("sm_90"), "apron info tells of no kernels:\n{info}");
 
         ensure!(!cache.exists(), "a dependent compiled kernels");
@@ -83,7 +91,8 @@ impl Place {
         // What follows compiles kernels: the workspace's are the same.
         std::os::unix::fs::symlink(root().join("target/kernels"), &cache)?;
         let mut new = self.cargo(&self.folder);
-        new.args(["run", "--quiet", "--offline", "--manifest-path"]).arg(builder.join("Cargo.toml"));
+        new.args(["run", "--quiet", "--offline", "--manifest-path"])
+            .arg(builder.join("Cargo.toml"));
         expect(new.args(["--", "new", "saxpy"]), "kernel-builder new saxpy")?;
         let saxpy = self.build("saxpy", &source)?;
         let result = output(&mut self.emulated(&saxpy), "saxpy")?;
@@ -110,7 +119,9 @@ impl Place {
     /// Has cargo take these packages instead of crates.io's.
     fn patch(&self, cargo: &mut Command, packages: &[PathBuf]) {
         for (package, (name, _)) in packages.iter().zip(PACKAGES) {
-            cargo.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
+            cargo
+                .arg("--config")
+                .arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
         }
     }
 
@@ -146,7 +157,10 @@ impl Place {
         let used = lock.split("[[patch.unused]]").next().unwrap_or_default();
         ensure!(used.contains("name = \"rayon\""), "views depends on little:\n{used}");
         for name in names {
-            ensure!(!used.contains(&format!("name = {name:?}")), "without its features apron depends on {name}");
+            ensure!(
+                !used.contains(&format!("name = {name:?}")),
+                "without its features apron depends on {name}"
+            );
         }
         Ok(())
     }
@@ -184,14 +198,27 @@ impl Place {
         }
         let git = |folder: &Path| {
             let mut git = Command::new("git");
-            git.current_dir(folder).args(["-c", "user.name=apron", "-c", "user.email=apron@localhost"]);
+            git.current_dir(folder).args([
+                "-c",
+                "user.name=apron",
+                "-c",
+                "user.email=apron@localhost",
+            ]);
             git
         };
-        let files = output(git(&root()).args(["ls-files", "-z", "-co", "--exclude-standard"]), "git ls-files")?;
-        for file in files.split('\0').filter(|file| !file.is_empty() && root().join(file).is_file()) {
+        let files = output(
+            git(&root()).args(["ls-files", "-z", "-co", "--exclude-standard"]),
+            "git ls-files",
+        )?;
+        for file in files.split('\0').filter(|file| !file.is_empty() && root().join(file).is_file())
+        {
             copy(&root().join(file), &repository.join(file))?;
         }
-        for arguments in [&["init", "--quiet"][..], &["add", "--all"], &["commit", "--quiet", "--message", "apron"]] {
+        for arguments in [
+            &["init", "--quiet"][..],
+            &["add", "--all"],
+            &["commit", "--quiet", "--message", "apron"],
+        ] {
             expect(git(&repository).args(arguments), "git")?;
         }
         Ok(repository)
@@ -202,9 +229,13 @@ impl Place {
 fn defines_no_symbols_of_the_driver(program: &Path) -> Result<()> {
     let symbols = output(Command::new("nm").arg(program), "nm")?;
     ensure!(symbols.contains(" main"), "nm lists nothing of {}", program.display());
-    let drivers = |name: &str| name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase));
-    let found: Vec<_> =
-        symbols.lines().filter(|line| line.split_whitespace().next_back().is_some_and(drivers)).collect();
+    let drivers = |name: &str| {
+        name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase))
+    };
+    let found: Vec<_> = symbols
+        .lines()
+        .filter(|line| line.split_whitespace().next_back().is_some_and(drivers))
+        .collect();
     ensure!(found.is_empty(), "{} has symbols of the driver: {found:?}", program.display());
     Ok(())
 }
@@ -222,6 +253,10 @@ fn expect(command: &mut Command, what: &str) -> Result<()> {
 fn output(command: &mut Command, what: &str) -> Result<String> {
     let result = command.output().with_context(|| format!("starting {what}"))?;
     let text = String::from_utf8_lossy(&result.stdout).into_owned();
-    ensure!(result.status.success(), "{what} failed:\n{text}{}", String::from_utf8_lossy(&result.stderr));
+    ensure!(
+        result.status.success(),
+        "{what} failed:\n{text}{}",
+        String::from_utf8_lossy(&result.stderr)
+    );
     Ok(text)
 }

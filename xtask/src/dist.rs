@@ -52,14 +52,27 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let (tool, library) = packages.split_last().context("no packages")?;
 
     let target = "x86_64-unknown-linux-gnu";
-    let zig = cargo().args(["zigbuild", "--version"]).output().is_ok_and(|result| result.status.success());
+    let zig = cargo()
+        .args(["zigbuild", "--version"])
+        .output()
+        .is_ok_and(|result| result.status.success());
     let mut build = cargo();
-    build.current_dir(tool).env_remove("CUDA_LIBRARY_PATH").env("CARGO_TARGET_DIR", root().join("target/dist-build"));
+    build
+        .current_dir(tool)
+        .env_remove("CUDA_LIBRARY_PATH")
+        .env("CARGO_TARGET_DIR", root().join("target/dist-build"));
     for (package, (name, _)) in library.iter().zip(PACKAGES) {
-        build.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
+        build
+            .arg("--config")
+            .arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
     }
     // A tenth smaller; the build takes minutes longer.
-    build.args(["--config", "profile.release.lto=\"fat\"", "--config", "profile.release.codegen-units=1"]);
+    build.args([
+        "--config",
+        "profile.release.lto=\"fat\"",
+        "--config",
+        "profile.release.codegen-units=1",
+    ]);
     build.args(["--config", "profile.release.strip=true"]);
     build.args([if zig { "zigbuild" } else { "build" }, "--release", "--quiet"]);
     build.arg("--target").arg(if zig { format!("{target}.2.28") } else { target.to_owned() });
@@ -84,14 +97,17 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
 
 /// The version of glibc that a program needs: the greatest that its symbols name.
 fn needed_glibc(program: &Path) -> Result<String> {
-    let result = Command::new("objdump").arg("-T").arg(program).output().context("starting objdump")?;
+    let result =
+        Command::new("objdump").arg("-T").arg(program).output().context("starting objdump")?;
     ensure!(result.status.success(), "objdump cannot read {}", program.display());
-    greatest_glibc(&String::from_utf8_lossy(&result.stdout)).context("the tool names no version of glibc")
+    greatest_glibc(&String::from_utf8_lossy(&result.stdout))
+        .context("the tool names no version of glibc")
 }
 
 fn greatest_glibc(symbols: &str) -> Option<String> {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
-        let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        let version: String =
+            rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
         let mut numbers = version.split('.').map(|number| number.parse::<u32>());
         Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
     });
@@ -101,17 +117,35 @@ fn greatest_glibc(symbols: &str) -> Option<String> {
 /// The wheel of the folder `python`.
 fn wheels(out: &Path) -> Result<Vec<PathBuf>> {
     let mut maturin = Command::new("python3");
-    maturin.args(["-m", "maturin", "build", "--release", "--out"]).arg(out).current_dir(root().join("python"));
+    maturin
+        .args(["-m", "maturin", "build", "--release", "--out"])
+        .arg(out)
+        .current_dir(root().join("python"));
     let status = maturin.status().context("starting python3")?;
-    ensure!(status.success(), "maturin failed; without it: --no-wheel, with it: pip install maturin");
+    ensure!(
+        status.success(),
+        "maturin failed; without it: --no-wheel, with it: pip install maturin"
+    );
     let files = fs::read_dir(out)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    Ok(files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "whl")).collect())
+    Ok(files
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .collect())
 }
 
 /// A bill of materials, CycloneDX 1.5: the crates that the tool is made of.
 fn bill(out: &Path) -> Result<PathBuf> {
     let mut tree = cargo();
-    tree.args(["tree", "--locked", "--package", "apron-cli", "--edges", "normal", "--prefix", "none"]);
+    tree.args([
+        "tree",
+        "--locked",
+        "--package",
+        "apron-cli",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
     tree.args(["--target", "x86_64-unknown-linux-gnu", "--format", "{p}|{l}"]);
     let result = tree.output().context("starting cargo")?;
     ensure!(result.status.success(), "cargo tree: {}", String::from_utf8_lossy(&result.stderr));
@@ -156,7 +190,11 @@ const SUMS: &str = "SHA256SUMS";
 /// Writes the files' checksums, for `sha256sum --check`.
 fn checksums(files: &[PathBuf], out: &Path) -> Result<()> {
     let names = files.iter().filter_map(|file| file.file_name());
-    let result = Command::new("sha256sum").args(names).current_dir(out).output().context("starting sha256sum")?;
+    let result = Command::new("sha256sum")
+        .args(names)
+        .current_dir(out)
+        .output()
+        .context("starting sha256sum")?;
     ensure!(result.status.success(), "sha256sum: {}", String::from_utf8_lossy(&result.stderr));
     fs::write(out.join(SUMS), result.stdout)?;
     Ok(())
@@ -175,8 +213,7 @@ mod tests {
 
     #[test]
     fn each_crate_is_listed_once() {
-        let tree =
-            "apron-cli v0.1.0 (/here)|MIT OR Apache-2.0\nhalf v2.7.1|MIT/Apache-2.0\nhalf v2.7.1|MIT/Apache-2.0 (*)\n";
+        let tree = "apron-cli v0.1.0 (/here)|MIT OR Apache-2.0\nhalf v2.7.1|MIT/Apache-2.0\nhalf v2.7.1|MIT/Apache-2.0 (*)\n";
         let found = components(tree);
         assert_eq!(found.len(), 2);
         assert_eq!(found[1]["purl"], "pkg:cargo/half@2.7.1");

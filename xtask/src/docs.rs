@@ -38,8 +38,10 @@ fn document(name: &str) -> String {
 
 /// `unsafe` blocks, and other uses of the word, comments aside.
 fn count(source: &str) -> (usize, usize) {
-    let code: String =
-        source.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+    let code: String = source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n")
+        .collect();
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut blocks, mut others) = (0, 0);
     for (at, found) in code.match_indices("unsafe") {
@@ -60,7 +62,10 @@ fn the_inventory_of_unsafe_is_complete() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let numbers = (cells[2].parse().unwrap(), cells[3].parse().unwrap());
         assert!(!cells[4].is_empty(), "{line}");
-        assert!(listed.insert(cells[1].trim_matches('`').to_owned(), numbers).is_none(), "twice: {line}");
+        assert!(
+            listed.insert(cells[1].trim_matches('`').to_owned(), numbers).is_none(),
+            "twice: {line}"
+        );
     }
     let found: BTreeMap<String, (usize, usize)> = sources()
         .iter()
@@ -69,8 +74,11 @@ fn the_inventory_of_unsafe_is_complete() {
         .map(|(name, source)| (name.clone(), count(source)))
         .filter(|(_, count)| *count != (0, 0))
         .collect();
-    let differ: BTreeSet<_> =
-        listed.keys().chain(found.keys()).filter(|name| listed.get(*name) != found.get(*name)).collect();
+    let differ: BTreeSet<_> = listed
+        .keys()
+        .chain(found.keys())
+        .filter(|name| listed.get(*name) != found.get(*name))
+        .collect();
     let told: Vec<_> = differ
         .iter()
         .map(|name| format!("{name}: listed {:?}, found {:?}", listed.get(*name), found.get(*name)))
@@ -81,7 +89,12 @@ fn the_inventory_of_unsafe_is_complete() {
 
 #[test]
 fn unsafe_is_counted() {
-    assert_eq!(count("unsafe { x } // unsafe {\nunsafe fn f() {}\nunsafe\n{ }\nlet unsafety = not_unsafe;"), (2, 1));
+    assert_eq!(
+        count(
+            "unsafe { x } // unsafe {\nunsafe fn f() {}\nunsafe\n{ }\nlet unsafety = not_unsafe;"
+        ),
+        (2, 1)
+    );
     assert_eq!(count("#[unsafe(no_mangle)] unsafe impl Send for X {}"), (0, 2));
 }
 
@@ -99,7 +112,10 @@ fn tests_named_in_the_documents_exist() {
             for part in name.trim_end_matches("::*").split("::").filter(|part| !part.is_empty()) {
                 // `allocation_1_fails` to `_5_` is one name.
                 let exists = part.len() <= 3 || all.contains(part);
-                assert!(exists, "docs/reliability.md names {name}, and \"{part}\" stands nowhere in the source");
+                assert!(
+                    exists,
+                    "docs/reliability.md names {name}, and \"{part}\" stands nowhere in the source"
+                );
             }
             named += 1;
         }
@@ -154,12 +170,17 @@ fn the_architecture_is_that_of_the_source() {
             continue;
         }
         // Options, commands and packages are no names in a source.
-        let named = |name: &&str| !name.contains('-') && !name.starts_with("cargo ") && !root().join(name).is_dir();
+        let named = |name: &&str| {
+            !name.contains('-') && !name.starts_with("cargo ") && !root().join(name).is_dir()
+        };
         for name in others.into_iter().filter(named) {
             // `Type::function`: the last part, wherever its type's block begins.
             let last = name.rsplit("::").next().unwrap_or_default().trim_end_matches('!');
             let stands = sources.split(|c| !word(c)).any(|found| found == last);
-            assert!(stands, "docs/{document} names {name} beside files that do not have it: {block}");
+            assert!(
+                stands,
+                "docs/{document} names {name} beside files that do not have it: {block}"
+            );
             names += 1;
         }
     }
@@ -169,10 +190,16 @@ fn the_architecture_is_that_of_the_source() {
 /// Each path between backticks that begins with a folder of the repository exists, in documents and in comments.
 #[test]
 fn paths_named_anywhere_exist() {
-    let mut texts: Vec<(String, String)> =
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "cli/README.md", "fuzz/README.md", "rust-cuda/README.md"]
-            .map(|name| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap()))
-            .into();
+    let mut texts: Vec<(String, String)> = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "cli/README.md",
+        "fuzz/README.md",
+        "rust-cuda/README.md",
+    ]
+    .map(|name| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap()))
+    .into();
     for folder in ["docs", "docs/log", "book/text"] {
         for entry in fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap()) {
             let name = format!("{folder}/{}", entry.file_name().into_string().unwrap());
@@ -183,15 +210,20 @@ fn paths_named_anywhere_exist() {
         }
     }
     for (name, source) in sources() {
-        let comments = source.lines().map(|line| line.split_once("//").map_or("", |(_, comment)| comment));
+        let comments =
+            source.lines().map(|line| line.split_once("//").map_or("", |(_, comment)| comment));
         texts.push((name, comments.collect::<Vec<_>>().join("\n")));
     }
     let mut missing = Vec::new();
     let mut named = 0;
     for (name, text) in &texts {
-        for path in text.lines().flat_map(quoted).filter(|path| !path.contains(['{', '*', ' ', '$'])) {
+        for path in
+            text.lines().flat_map(quoted).filter(|path| !path.contains(['{', '*', ' ', '$']))
+        {
             let Some((first, rest)) = path.split_once('/') else { continue };
-            if first.is_empty() || !root().join(first).join("Cargo.toml").is_file() && first != "docs" {
+            if first.is_empty()
+                || !root().join(first).join("Cargo.toml").is_file() && first != "docs"
+            {
                 continue;
             }
             named += 1;

@@ -74,7 +74,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Run { arguments } => bench("demo", &arguments),
         Task::Bench { arguments } => match arguments.split_first() {
-            Some((first, rest)) if ["ladder", "flow", "cliffs", "cores", "plan"].contains(&first.as_str()) => {
+            Some((first, rest))
+                if ["ladder", "flow", "cliffs", "cores", "plan"].contains(&first.as_str()) =>
+            {
                 bench(first, rest)
             }
             _ => bench("bench", &arguments),
@@ -112,7 +114,16 @@ fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
 /// Builds the tests and has them run themselves under compute-sanitizer: see `tests/conformance/sanitize.rs`.
 fn sanitize(arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
-    cargo.args(["test", "--release", "--package", "conformance", "--test", "conformance", "--", "sanitize"]);
+    cargo.args([
+        "test",
+        "--release",
+        "--package",
+        "conformance",
+        "--test",
+        "conformance",
+        "--",
+        "sanitize",
+    ]);
     Ok(exit_code(cargo.args(arguments).status().context("starting cargo")?))
 }
 
@@ -126,14 +137,17 @@ fn cargo() -> Command {
 /// The workspace's root.
 fn root() -> PathBuf {
     // Cargo says where the manifest is now; the folder may have been moved since the program was compiled.
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let manifest =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&manifest).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Prints; a reader that has gone away is no error.
 fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing")
+        }
         _ => Ok(()),
     }
 }

@@ -53,7 +53,8 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
     copy(&root().join("Cargo.lock"), &stage.join("Cargo.lock"))?;
     fs::write(stage.join("Cargo.toml"), manifest()?)?;
     let kernels = KernelBuilder::new(root().join("gpu-kernels"));
-    kernel_builder::pack(&kernels, &stage.join(KERNELS)).map_err(|error| anyhow::anyhow!("{error}"))?;
+    kernel_builder::pack(&kernels, &stage.join(KERNELS))
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
 
     let target = stage.join("target");
     let mut command = cargo();
@@ -82,7 +83,13 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) fn unpack(files: &[PathBuf], to: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(to)?;
     let unpacked = files.iter().map(|file| {
-        let status = Command::new("tar").arg("-xzf").arg(file).arg("-C").arg(to).status().context("starting tar")?;
+        let status = Command::new("tar")
+            .arg("-xzf")
+            .arg(file)
+            .arg("-C")
+            .arg(to)
+            .status()
+            .context("starting tar")?;
         ensure!(status.success(), "tar cannot unpack {}", file.display());
         Ok(to.join(file.file_stem().unwrap_or_default()))
     });
@@ -154,7 +161,10 @@ mod tests {
     #[test]
     fn the_copy_has_the_packages_as_members() {
         let manifest = manifest().unwrap();
-        assert!(manifest.contains(r#"members = ["kernel-builder", "gpu-kernels", "host", "cli"]"#), "{manifest}");
+        assert!(
+            manifest.contains(r#"members = ["kernel-builder", "gpu-kernels", "host", "cli"]"#),
+            "{manifest}"
+        );
         assert!(manifest.contains("[workspace.dependencies]"));
     }
 }

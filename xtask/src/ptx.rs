@@ -55,7 +55,12 @@ struct Set {
 
 /// apron's own kernels, and the studies'.
 const SETS: [Set; 2] = [
-    Set { package: "gpu-kernels", folder: "gpu-kernels", with: &[], list: "gpu-kernels/registers.txt" },
+    Set {
+        package: "gpu-kernels",
+        folder: "gpu-kernels",
+        with: &[],
+        list: "gpu-kernels/registers.txt",
+    },
     Set {
         package: "study-kernels",
         folder: "studies/kernels",
@@ -153,7 +158,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                 Compiler::RustCuda => Compiled::by_rust_cuda(set, arch)?,
             };
             let Compiled { module, path, warnings } = &compiled;
-            let mut text = format!("\n{}, {arch}, {}: {} entries", set.package, module.compiler, module.entries.len());
+            let mut text = format!(
+                "\n{}, {arch}, {}: {} entries",
+                set.package,
+                module.compiler,
+                module.entries.len()
+            );
             writeln!(text, ", {}", path.display())?;
             if !warnings.is_empty() {
                 writeln!(text, "{warnings}")?;
@@ -161,14 +171,20 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             }
             if options.compiler == Compiler::RustCuda {
                 let has = |entry: &str| module.entries.iter().any(|(name, _)| name == entry);
-                let absent = set.listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
+                let absent =
+                    set.listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
                 faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
             }
             list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
             if set.package == "gpu-kernels" {
-                let breaks = |(name, ptx): &&(String, String)| !IN_F64.contains(&&**name) && is_in_f64(ptx);
+                let breaks =
+                    |(name, ptx): &&(String, String)| !IN_F64.contains(&&**name) && is_in_f64(ptx);
                 faults.extend(
-                    module.entries.iter().filter(breaks).map(|(name, _)| format!("{name} for {arch} computes in f64")),
+                    module
+                        .entries
+                        .iter()
+                        .filter(breaks)
+                        .map(|(name, _)| format!("{name} for {arch} computes in f64")),
                 );
             }
             print(&text)?;
@@ -177,8 +193,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             }
         }
         if options.write {
-            let lines: String =
-                registers.iter().map(|((entry, arch), count)| format!("{entry} {arch} {count}\n")).collect();
+            let lines: String = registers
+                .iter()
+                .map(|((entry, arch), count)| format!("{entry} {arch} {count}\n"))
+                .collect();
             std::fs::write(root().join(set.list), lines).context(set.list)?;
         } else if options.compiler == Compiler::Rustc && !options.debug && !registers.is_empty() {
             set.compare(&registers, &archs, &mut faults)?;
@@ -201,8 +219,13 @@ struct Compiled {
 impl Compiled {
     fn by_rustc(set: Set, arch: &str, release: bool) -> Result<Self> {
         let builder = KernelBuilder::new(root().join(set.folder)).arch(arch).release(release);
-        let report = set.with.iter().fold(builder, |builder, folder| builder.with(root().join(folder))).build()?;
-        let text = std::fs::read_to_string(&report.module).with_context(|| report.module.display().to_string())?;
+        let report = set
+            .with
+            .iter()
+            .fold(builder, |builder, folder| builder.with(root().join(folder)))
+            .build()?;
+        let text = std::fs::read_to_string(&report.module)
+            .with_context(|| report.module.display().to_string())?;
         let module = Module::read(&text).map_err(anyhow::Error::msg)?;
         Ok(Self { module, path: report.module, warnings: report.warnings })
     }
@@ -226,10 +249,15 @@ impl Set {
             .lines()
             .map(|line| {
                 let mut words = line.split_whitespace();
-                Some(((words.next()?.to_owned(), words.next()?.to_owned()), words.next()?.parse().ok()?))
+                Some((
+                    (words.next()?.to_owned(), words.next()?.to_owned()),
+                    words.next()?.parse().ok()?,
+                ))
             })
             .collect();
-        listed.with_context(|| format!("{}: a line is not an entry, an architecture and a number", self.list))
+        listed.with_context(|| {
+            format!("{}: a line is not an entry, an architecture and a number", self.list)
+        })
     }
 
     /// Compares the registers with the committed list.
@@ -237,17 +265,21 @@ impl Set {
         let (list, listed) = (self.list, self.listed()?);
         for ((entry, arch), count) in found {
             match listed.get(&(entry.clone(), arch.clone())) {
-                None => {
-                    faults.push(format!("{entry} for {arch} is not in {list}; `cargo xtask ptx --write` renews it"))
-                }
+                None => faults.push(format!(
+                    "{entry} for {arch} is not in {list}; `cargo xtask ptx --write` renews it"
+                )),
                 Some(listed) if *count > listed + SLACK => {
-                    faults.push(format!("{entry} for {arch} needs {count} registers, {list} has {listed}"));
+                    faults.push(format!(
+                        "{entry} for {arch} needs {count} registers, {list} has {listed}"
+                    ));
                 }
                 Some(_) => {}
             }
         }
         let gone = listed.keys().filter(|key| archs.contains(&key.1) && !found.contains_key(*key));
-        faults.extend(gone.map(|(entry, arch)| format!("{entry} for {arch} is in {list} and nowhere else")));
+        faults.extend(
+            gone.map(|(entry, arch)| format!("{entry} for {arch} is in {list} and nowhere else")),
+        );
         Ok(())
     }
 }
@@ -279,7 +311,10 @@ fn list(
         };
         registers.insert((name.clone(), arch.to_owned()), usage.registers);
         let spills = usage.spill_stores + usage.spill_loads;
-        let may_spill = SPILLS.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or(0, |&(_, bytes)| bytes);
+        let may_spill = SPILLS
+            .iter()
+            .find(|(prefix, _)| name.starts_with(prefix))
+            .map_or(0, |&(_, bytes)| bytes);
         if spills > may_spill {
             faults.push(format!("{name} for {arch} spills {spills} bytes"));
         } else if usage.stack > 0 && may_spill == 0 {

@@ -18,7 +18,9 @@ pub(crate) fn compile(package: &str, arch: &str) -> Result<Module> {
     let pins = Pins::read(&folder)?;
     // The other toolchain must not get this program's cargo and settings.
     let mut cargo = Command::new("cargo");
-    for variable in ["RUSTUP_TOOLCHAIN", "RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR"] {
+    for variable in
+        ["RUSTUP_TOOLCHAIN", "RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR"]
+    {
         cargo.env_remove(variable);
     }
     let mut libraries = OsString::from(cuda.join("nvvm/lib64"));
@@ -34,7 +36,10 @@ pub(crate) fn compile(package: &str, arch: &str) -> Result<Module> {
         .stderr(Stdio::inherit())
         .output()
         .context("starting cargo")?;
-    ensure!(result.status.success(), "rust-cuda does not compile the kernels for {arch}; its messages are above");
+    ensure!(
+        result.status.success(),
+        "rust-cuda does not compile the kernels for {arch}; its messages are above"
+    );
     let ptx = String::from_utf8_lossy(&result.stdout);
     let fault = |reason| anyhow!("rust-cuda's PTX for {arch} cannot be used: {reason}");
     let backend = Module::read(&ptx).map_err(fault)?.compiler;
@@ -52,11 +57,15 @@ impl Pins {
     fn read(folder: &Path) -> Result<Self> {
         let value = |file: &str, key: &str| {
             let path = folder.join(file);
-            let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let text =
+                std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             let value = text.split_once(key).and_then(|(_, rest)| rest.split('"').nth(1));
             value.map(str::to_owned).with_context(|| format!("{} has no {key}", path.display()))
         };
-        Ok(Self { channel: value("rust-toolchain.toml", "channel")?, revision: value("Cargo.toml", "rev =")? })
+        Ok(Self {
+            channel: value("rust-toolchain.toml", "channel")?,
+            revision: value("Cargo.toml", "rev =")?,
+        })
     }
 }
 
@@ -80,7 +89,9 @@ pub(crate) fn prerequisites() -> Result<PathBuf> {
         }
         Err(_) => missing.push((
             format!("the toolchain {channel}, which rust-cuda's compiler is made for"),
-            format!("rustup toolchain install {channel} -c rust-src -c rustc-dev -c llvm-tools-preview"),
+            format!(
+                "rustup toolchain install {channel} -c rust-src -c rustc-dev -c llvm-tools-preview"
+            ),
         )),
     }
     let config = env::var("LLVM_CONFIG").unwrap_or_else(|_| "llvm-config".into());
@@ -90,9 +101,13 @@ pub(crate) fn prerequisites() -> Result<PathBuf> {
             "build LLVM 7.1 for X86 and NVPTX, and set LLVM_CONFIG to its bin/llvm-config".into(),
         ));
     }
-    let named = ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].into_iter().filter_map(env::var_os);
+    let named =
+        ["CUDA_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"].into_iter().filter_map(env::var_os);
     let usual = ["/usr/lib/cuda", "/usr/local/cuda", "/opt/cuda"].into_iter().map(OsString::from);
-    let cuda = named.chain(usual).map(PathBuf::from).find(|folder| folder.join("include/cuda.h").is_file());
+    let cuda = named
+        .chain(usual)
+        .map(PathBuf::from)
+        .find(|folder| folder.join("include/cuda.h").is_file());
     match cuda {
         Some(cuda) if missing.is_empty() => return Ok(cuda),
         Some(_) => {}
@@ -105,7 +120,9 @@ pub(crate) fn prerequisites() -> Result<PathBuf> {
     for (what, remedy) in &missing {
         writeln!(text, "  - {what}\n    -> {remedy}")?;
     }
-    bail!("{text}Or take the container that has it all: see rust-cuda/README.md. `--compiler rustc` needs none of it.")
+    bail!(
+        "{text}Or take the container that has it all: see rust-cuda/README.md. `--compiler rustc` needs none of it."
+    )
 }
 
 /// The output of a program, if it succeeds.
@@ -124,12 +141,19 @@ mod tests {
         let folder = root().join("rust-cuda");
         let pins = Pins::read(&folder).unwrap();
         assert!(pins.channel.starts_with("nightly-20"), "{}", pins.channel);
-        assert!(pins.revision.len() == 40 && pins.revision.chars().all(|c| c.is_ascii_hexdigit()), "{}", pins.revision);
+        assert!(
+            pins.revision.len() == 40 && pins.revision.chars().all(|c| c.is_ascii_hexdigit()),
+            "{}",
+            pins.revision
+        );
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         assert_eq!(manifest.matches("rev = ").count(), manifest.matches(&pins.revision).count());
         let lock = std::fs::read_to_string(folder.join("Cargo.lock")).unwrap();
         let git: Vec<_> = lock.lines().filter(|line| line.starts_with("source = \"git+")).collect();
-        assert!(!git.is_empty() && git.iter().all(|line| line.matches(&pins.revision).count() == 2), "{git:?}");
+        assert!(
+            !git.is_empty() && git.iter().all(|line| line.matches(&pins.revision).count() == 2),
+            "{git:?}"
+        );
         let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
         assert!(readme.contains(&pins.channel) && readme.contains(&pins.revision[..7]));
         // The first glam that cuda_std does not compile with is 0.31.
@@ -152,7 +176,8 @@ mod tests {
             .unwrap();
         let text = String::from_utf8_lossy(&result.stdout);
         assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
-        for part in ["\"apron-rust-cuda\"", "gpu-kernels/src/lib.rs", "studies/kernels/src/lib.rs"] {
+        for part in ["\"apron-rust-cuda\"", "gpu-kernels/src/lib.rs", "studies/kernels/src/lib.rs"]
+        {
             assert!(text.contains(part), "{part} is not in {text}");
         }
     }

@@ -32,7 +32,9 @@ pub(super) struct Part {
 }
 
 /// A sample of 8 or 16 bits. The greatest one stands for opaque.
-pub(super) trait Sample: Pixel + bytemuck::Pod + Into<u64> + TryFrom<u64> + Default + PartialEq {
+pub(super) trait Sample:
+    Pixel + bytemuck::Pod + Into<u64> + TryFrom<u64> + Default + PartialEq
+{
     const GREATEST: Self;
     /// The value of bytes in a file whose most significant byte is first.
     fn of_big_endian(self) -> Self;
@@ -72,16 +74,23 @@ impl<P: Sample> Canvas<P> {
     pub(super) fn draw(&mut self, part: Part, pixels: &[P]) -> Result<()> {
         self.dispose();
         let mut before = Vec::new();
-        for (number, row) in pixels.chunks_exact(part.width.max(1) * 4).enumerate().take(part.height) {
+        for (number, row) in
+            pixels.chunks_exact(part.width.max(1) * 4).enumerate().take(part.height)
+        {
             let place = self.place(part, number);
             let canvas = &mut self.values[place];
             if part.disposal == Disposal::Restore {
-                before.try_reserve(canvas.len()).map_err(|_| "a frame does not fit in memory".to_owned())?;
+                before
+                    .try_reserve(canvas.len())
+                    .map_err(|_| "a frame does not fit in memory".to_owned())?;
                 before.extend_from_slice(canvas);
             }
             if part.over {
                 let (canvas, _) = canvas.as_chunks_mut::<4>();
-                canvas.iter_mut().zip(row.as_chunks::<4>().0).for_each(|(below, above)| lay(below, above));
+                canvas
+                    .iter_mut()
+                    .zip(row.as_chunks::<4>().0)
+                    .for_each(|(below, above)| lay(below, above));
             } else {
                 let len = canvas.len();
                 canvas.copy_from_slice(&row[..len]);
@@ -95,7 +104,11 @@ impl<P: Sample> Canvas<P> {
     fn place(&self, part: Part, row: usize) -> std::ops::Range<usize> {
         let y = part.y.saturating_add(row);
         let [left, right] = [part.x, part.x.saturating_add(part.width)].map(|x| x.min(self.width));
-        if y >= self.height { 0..0 } else { (y * self.width + left) * 4..(y * self.width + right) * 4 }
+        if y >= self.height {
+            0..0
+        } else {
+            (y * self.width + left) * 4..(y * self.width + right) * 4
+        }
     }
 
     /// Ends the time of the part that is shown.
@@ -139,7 +152,8 @@ fn lay<P: Sample>(below: &mut [P; 4], above: &[P; 4]) {
     }
     let weights = [above_alpha * greatest, below_alpha * (greatest - above_alpha)];
     let total = weights[0] + weights[1];
-    let rounded = |sum: u64, divisor: u64| P::try_from((sum + divisor / 2) / divisor).unwrap_or(P::GREATEST);
+    let rounded =
+        |sum: u64, divisor: u64| P::try_from((sum + divisor / 2) / divisor).unwrap_or(P::GREATEST);
     for channel in 0..3 {
         let sum = above[channel].into() * weights[0] + below[channel].into() * weights[1];
         below[channel] = rounded(sum, total);
@@ -178,12 +192,22 @@ where
         // What goes beside the frames is written once.
         self.meta.carried.clear();
         self.meta.xmp = None;
-        self.pages.push(Picture { extras: straight(true), delay: Some(delay), meta, ..Picture::new(pixels) });
+        self.pages.push(Picture {
+            extras: straight(true),
+            delay: Some(delay),
+            meta,
+            ..Picture::new(pixels)
+        });
         Ok(())
     }
 
     /// All frames. They have as many channels as the file says, and alpha if a pixel is not opaque.
-    pub(super) fn finish(self, channels: usize, plays: u32, failed: Option<String>) -> Result<Document> {
+    pub(super) fn finish(
+        self,
+        channels: usize,
+        plays: u32,
+        failed: Option<String>,
+    ) -> Result<Document> {
         let document = self.pages.finish(Some(plays), failed)?;
         let opaque = document.pages.iter().all(|page| match &page.pixels {
             Pixels::U8(image) => is_opaque(image),
@@ -253,9 +277,13 @@ mod tests {
                 });
                 lay(&mut below, &above);
                 assert!((f64::from(below[3]) - alpha * 255.0).abs() <= 0.5 + 1e-9);
-                for (channel, expected) in expected.into_iter().enumerate().filter(|_| alpha > 0.0) {
+                for (channel, expected) in expected.into_iter().enumerate().filter(|_| alpha > 0.0)
+                {
                     let found = f64::from(below[channel]);
-                    assert!((found - expected).abs() <= 0.5 + 1e-9, "{above:?}, {below_alpha}: {found} for {expected}");
+                    assert!(
+                        (found - expected).abs() <= 0.5 + 1e-9,
+                        "{above:?}, {below_alpha}: {found} for {expected}"
+                    );
                 }
             }
         }

@@ -16,7 +16,9 @@ const SPEED: i32 = 10;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let reason = |error: gif::DecodingError| match error {
-        gif::DecodingError::MemoryLimit | gif::DecodingError::OutOfMemory => options.limits.exceeded(),
+        gif::DecodingError::MemoryLimit | gif::DecodingError::OutOfMemory => {
+            options.limits.exceeded()
+        }
         error => said(&error),
     };
     let mut meta = Meta::default();
@@ -25,7 +27,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     source.rewind().map_err(|error| said(&error))?;
     let mut decoding = DecodeOptions::new();
     decoding.set_color_output(ColorOutput::RGBA);
-    let limit = NonZero::new(options.limits.max_bytes).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes);
+    let limit =
+        NonZero::new(options.limits.max_bytes).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes);
     decoding.set_memory_limit(limit);
     let mut decoder = decoding.read_info(BufReader::new(source)).map_err(reason)?;
     let size = (decoder.width().into(), decoder.height().into());
@@ -40,7 +43,9 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     let mut failed = None;
     while !frames.pages.done() {
         match decoder.read_next_frame() {
-            Ok(Some(frame)) => frames.push(part(frame), &frame.buffer, f64::from(frame.delay) * 10.0)?,
+            Ok(Some(frame)) => {
+                frames.push(part(frame), &frame.buffer, f64::from(frame.delay) * 10.0)?
+            }
             Ok(None) => break,
             Err(error) => {
                 failed = Some(reason(error));
@@ -62,7 +67,8 @@ fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
     let mut screen = [0; 13];
     source.read_exact(&mut screen)?;
     if screen[12] != 0 {
-        meta.carried.push(Carried::left_out(Kind::Phrase, "the shape of its pixels, which are not square"));
+        meta.carried
+            .push(Carried::left_out(Kind::Phrase, "the shape of its pixels, which are not square"));
     }
     source.seek_relative(palette(screen[10]))?;
     loop {
@@ -75,8 +81,17 @@ fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
                 let first = data.first().map_or(&[][..], |first| first);
                 let carried = match head[1] {
                     0xf9 => continue,
-                    0xfe => Carried::new(Kind::GifBlock, "comment", Value::Comment(data.concat()), RestsOn::Nothing),
-                    0xff if matches!(first, b"NETSCAPE2.0" | b"ANIMEXTS1.0" | b"XMP DataXMP" | b"ICCRGBG1012") => {
+                    0xfe => Carried::new(
+                        Kind::GifBlock,
+                        "comment",
+                        Value::Comment(data.concat()),
+                        RestsOn::Nothing,
+                    ),
+                    0xff if matches!(
+                        first,
+                        b"NETSCAPE2.0" | b"ANIMEXTS1.0" | b"XMP DataXMP" | b"ICCRGBG1012"
+                    ) =>
+                    {
                         continue;
                     }
                     0xff => Carried::left_out(Kind::GifBlock, printable(first)),
@@ -133,7 +148,10 @@ fn part(frame: &Frame<'_>) -> Part {
 pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
     let shape = document.first().pixels.shape();
     let (Ok(width), Ok(height)) = (u16::try_from(shape.width), u16::try_from(shape.height)) else {
-        return Err(format!("{}x{} pixels are more than the 65535 a side that GIF holds", shape.width, shape.height));
+        return Err(format!(
+            "{}x{} pixels are more than the 65535 a side that GIF holds",
+            shape.width, shape.height
+        ));
     };
     let said = |error: gif::EncodingError| error.to_string();
     let mut encoder = Encoder::new(out, width, height, &[]).map_err(said)?;
@@ -142,7 +160,9 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
         match document.plays.unwrap_or(0) {
             0 => encoder.set_repeat(Repeat::Infinite).map_err(said)?,
             1 => {}
-            plays => encoder.set_repeat(Repeat::Finite(u16::try_from(plays - 1).unwrap_or(u16::MAX))).map_err(said)?,
+            plays => encoder
+                .set_repeat(Repeat::Finite(u16::try_from(plays - 1).unwrap_or(u16::MAX)))
+                .map_err(said)?,
         }
     }
     for carried in &document.first().meta.carried {

@@ -18,7 +18,11 @@ const PER_INCH: f64 = 1.0 / 0.0254;
 const BMP_RESOLUTION: usize = 38;
 
 /// Adds to `meta` what the header says that the decoder does not use.
-pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, meta: &mut Meta) -> std::io::Result<()> {
+pub(super) fn read(
+    source: &mut (impl Source + ?Sized),
+    format: ImageFormat,
+    meta: &mut Meta,
+) -> std::io::Result<()> {
     let mut head = Vec::new();
     Read::take(&mut *source, MOST).read_to_end(&mut head)?;
     source.rewind()?;
@@ -26,10 +30,14 @@ pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, met
         ImageFormat::Bmp => bmp(&head, meta),
         ImageFormat::Hdr => meta.carried.extend(lines(&head)),
         ImageFormat::Pnm => meta.carried.extend(has_comment(&head).then(|| field("comment"))),
-        ImageFormat::Tga => meta.carried.extend((head.first() > Some(&0)).then(|| field("image ID"))),
+        ImageFormat::Tga => {
+            meta.carried.extend((head.first() > Some(&0)).then(|| field("image ID")))
+        }
         ImageFormat::Qoi => {
             let linear = head.get(13) == Some(&1);
-            meta.carried.extend(linear.then(|| Carried::left_out(Kind::Phrase, "that its values are linear")));
+            meta.carried.extend(
+                linear.then(|| Carried::left_out(Kind::Phrase, "that its values are linear")),
+            );
         }
         ImageFormat::OpenExr => meta.carried.extend(attributes(&head)),
         _ => {}
@@ -49,15 +57,20 @@ fn bmp(head: &[u8], meta: &mut Meta) {
     let Some(len @ 40..) = word(head, 14) else { return };
     let resolution = word(head, BMP_RESOLUTION).zip(word(head, BMP_RESOLUTION + 4));
     if let Some((x @ 1.., y @ 1..)) = resolution {
-        meta.resolution = Some(Resolution::per_inch(f64::from(x) / PER_INCH, f64::from(y) / PER_INCH));
+        meta.resolution =
+            Some(Resolution::per_inch(f64::from(x) / PER_INCH, f64::from(y) / PER_INCH));
     }
     // From the fourth version on: primaries and gamma, or a profile in or beside the file.
     let space = if len >= 108 { head.get(70..74) } else { None };
     match space {
-        Some(&[0, 0, 0, 0]) if head.get(74..122).is_some_and(|it| it.iter().any(|&byte| byte > 0)) => {
+        Some(&[0, 0, 0, 0])
+            if head.get(74..122).is_some_and(|it| it.iter().any(|&byte| byte > 0)) =>
+        {
             meta.carried.push(field("primaries and gamma"));
         }
-        Some(b"DEBM" | b"KNIL") => meta.carried.push(Carried::left_out(Kind::Phrase, "the colour profile of the BMP")),
+        Some(b"DEBM" | b"KNIL") => {
+            meta.carried.push(Carried::left_out(Kind::Phrase, "the colour profile of the BMP"))
+        }
         _ => {}
     }
 }
@@ -85,7 +98,8 @@ fn lines(head: &[u8]) -> Vec<Carried> {
 /// Whether there is a comment in the header of a PBM, PGM, PPM or PAM.
 fn has_comment(head: &[u8]) -> bool {
     if head.starts_with(b"P7") {
-        let mut lines = head.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"ENDHDR"));
+        let mut lines =
+            head.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"ENDHDR"));
         return lines.any(|line| line.starts_with(b"#"));
     }
     // Two numbers without levels, else three; the pixels follow one byte after the last.
@@ -118,7 +132,8 @@ fn attributes(head: &[u8]) -> Vec<Carried> {
         let Some((len, after)) = after.split_first_chunk::<4>() else { break };
         let Some(value) = after.get(..u32::from_le_bytes(*len) as usize) else { break };
         let used = match name {
-            b"channels" | b"compression" | b"dataWindow" | b"displayWindow" | b"lineOrder" | b"chunkCount" => true,
+            b"channels" | b"compression" | b"dataWindow" | b"displayWindow" | b"lineOrder"
+            | b"chunkCount" => true,
             b"tiles" | b"type" | b"version" | b"name" => true,
             b"pixelAspectRatio" | b"screenWindowWidth" => *value == 1f32.to_le_bytes(),
             b"screenWindowCenter" => *value == [0; 8],

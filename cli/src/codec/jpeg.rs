@@ -8,7 +8,10 @@ use turbo::{ColorSpace, DecodeLimits, Decoder, DensityUnit, Encoder, PixelFormat
 use zune_core::bytestream::ZCursor;
 use zune_core::options::DecoderOptions;
 
-use super::{Reading, Result, Sink, Source, Writing, damaged, image_of, kept_in_part, other, segments, zeroes};
+use super::{
+    Reading, Result, Sink, Source, Writing, damaged, image_of, kept_in_part, other, segments,
+    zeroes,
+};
 use crate::carried::Value;
 use crate::exif;
 use crate::picture::{Document, Picture, Pixels, Resolution, Subsampling, Unit};
@@ -42,7 +45,8 @@ fn is_common(decoder: &Decoder<'_>) -> bool {
         && match &*frame.components {
             [_] => true,
             [_, blue, red] => {
-                let factors = |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
+                let factors =
+                    |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
                 factors(blue) == (1, 1) && factors(red) == (1, 1) && subsampling(decoder).is_some()
             }
             [_, _, _, _] => is_even(decoder) || decoder.jpeg_color_space() == ColorSpace::Cmyk,
@@ -74,7 +78,12 @@ fn uneven_inks(data: &[u8], options: &Reading, values: &mut [u8]) -> Result<()> 
 }
 
 fn subsampling(decoder: &Decoder<'_>) -> Option<Subsampling> {
-    match decoder.header().components.first().map(|luma| (luma.horizontal_sampling, luma.vertical_sampling))? {
+    match decoder
+        .header()
+        .components
+        .first()
+        .map(|luma| (luma.horizontal_sampling, luma.vertical_sampling))?
+    {
         (1, 1) => Some(Subsampling::S444),
         (2, 1) => Some(Subsampling::S422),
         (2, 2) => Some(Subsampling::S420),
@@ -98,7 +107,8 @@ fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<D
     if ink && !is_even(&decoder) {
         uneven_inks(data, options, &mut values)?;
     } else {
-        let decoded = decoder.decode_image_into(&mut values).map_err(|error| damaged(&error.to_string()))?;
+        let decoded =
+            decoder.decode_image_into(&mut values).map_err(|error| damaged(&error.to_string()))?;
         if (decoded.width, decoded.height) != (width.into(), height.into()) {
             return Err(damaged("the decoder does not agree with the header on the size"));
         }
@@ -116,7 +126,9 @@ fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<D
         DensityUnit::Dpi if x * y > 0.0 => Some(Resolution::per_inch(x, y)),
         DensityUnit::Dpcm if x * y > 0.0 => Some(Resolution { x, y, unit: Unit::Centimetre }),
         // Pixels that are not square.
-        _ if x * y > 0.0 && x != y => meta.resolution.or(Some(Resolution { x, y, unit: Unit::Unnamed })),
+        _ if x * y > 0.0 && x != y => {
+            meta.resolution.or(Some(Resolution { x, y, unit: Unit::Unnamed }))
+        }
         _ => meta.resolution,
     };
     meta.subsampling = if channels == 3 { subsampling(&decoder) } else { None };
@@ -130,7 +142,10 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     let picture = document.first();
     let (shape, meta) = (picture.pixels.shape(), &picture.meta);
     if shape.width > 65_500 || shape.height > 65_500 {
-        return Err(format!("{}x{} pixels are more than the 65500 a side that JPEG holds", shape.width, shape.height));
+        return Err(format!(
+            "{}x{} pixels are more than the 65500 a side that JPEG holds",
+            shape.width, shape.height
+        ));
     }
     let colours = match shape.channels {
         1 => PixelFormat::Grayscale,
@@ -141,7 +156,8 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
         true => Cow::Owned(picture.pixels.bytes().iter().map(|value| 255 - value).collect()),
         false => Cow::Borrowed(picture.pixels.bytes()),
     };
-    let mut encoder = Encoder::new(&pixels, shape.width, shape.height, colours).quality(options.quality.unwrap_or(90));
+    let mut encoder = Encoder::new(&pixels, shape.width, shape.height, colours)
+        .quality(options.quality.unwrap_or(90));
     encoder = encoder.subsampling(match options.subsampling.or(meta.subsampling) {
         _ if picture.is_ink() => turbo::Subsampling::S444,
         Some(Subsampling::S420) => turbo::Subsampling::S420,
@@ -151,7 +167,8 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     if let Some(profile) = &meta.icc {
         encoder = encoder.icc_profile(profile);
     }
-    let fields = exif::write(meta, shape.width, shape.height).filter(|data| data.len() <= segments::MOST_EXIF);
+    let fields = exif::write(meta, shape.width, shape.height)
+        .filter(|data| data.len() <= segments::MOST_EXIF);
     if let Some(fields) = &fields {
         encoder = encoder.exif_data(fields);
     }

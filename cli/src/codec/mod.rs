@@ -25,9 +25,13 @@ use crate::picture::{Document, Picture, Stored, Subsampling};
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
 pub(crate) use raw::Raw;
-pub(crate) use segments::{MOST_EXIF as MOST_EXIF_OF_JPEG, MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg};
+pub(crate) use segments::{
+    MOST_EXIF as MOST_EXIF_OF_JPEG, MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg,
+};
 pub(crate) use tiff::{Strips, strips as tiff_strips};
-pub(crate) use tiff_write::{Described, TakeRows, write as write_tiff, write_rows as write_tiff_rows};
+pub(crate) use tiff_write::{
+    Described, TakeRows, write as write_tiff, write_rows as write_tiff_rows,
+};
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
 pub(crate) use {raw::write as write_raw, webp::write as write_webp};
 
@@ -95,7 +99,11 @@ pub(crate) enum Compression {
 }
 
 /// Reads a file. The content tells the format, else the name's extension does.
-pub(crate) fn read(source: &mut dyn Source, extension: Option<&str>, options: &Reading) -> Result<Document> {
+pub(crate) fn read(
+    source: &mut dyn Source,
+    extension: Option<&str>,
+    options: &Reading,
+) -> Result<Document> {
     let document = pages(source, extension, options)?;
     if options.auto_orient {
         document.map(|page| page.upright().map_err(|error| error.to_string()))
@@ -116,11 +124,16 @@ fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) ->
     source.rewind().map_err(|error| error.to_string())?;
     let named_npy = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
     match &start[..len] {
-        start if named_npy || crate::npy::is_npy(start) => return crate::npy::read_document(source, options),
-        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => return tiff::read(source, options),
+        start if named_npy || crate::npy::is_npy(start) => {
+            return crate::npy::read_document(source, options);
+        }
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
+            return tiff::read(source, options);
+        }
         _ => {}
     }
-    let format = image::guess_format(&start[..len]).ok().or_else(|| ImageFormat::from_extension(extension?));
+    let format =
+        image::guess_format(&start[..len]).ok().or_else(|| ImageFormat::from_extension(extension?));
     match format {
         Some(ImageFormat::Jpeg) => only(jpeg::read(source, options)?, options),
         Some(ImageFormat::Png) => png::read(source, options),
@@ -167,7 +180,8 @@ impl<'a> Pages<'a> {
     /// Checks the next page's size, before memory is taken for it.
     fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
         self.options.limits.check(width, height, bytes_per_pixel)?;
-        let bytes = width.saturating_mul(height).saturating_mul(bytes_per_pixel).saturating_add(self.bytes);
+        let bytes =
+            width.saturating_mul(height).saturating_mul(bytes_per_pixel).saturating_add(self.bytes);
         if bytes > self.options.limits.max_bytes && self.wants() {
             return Err(format!(
                 "{} pages take {bytes} bytes; {}, or choose one with --page",
@@ -251,8 +265,14 @@ fn zeroes<P: bytemuck::Zeroable + Clone>(len: usize) -> Result<Vec<P>> {
     Ok(values)
 }
 
-fn image_of<P: Number>(values: Vec<P>, width: u32, height: u32, channels: usize) -> Result<Image<P>> {
-    Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
+fn image_of<P: Number>(
+    values: Vec<P>,
+    width: u32,
+    height: u32,
+    channels: usize,
+) -> Result<Image<P>> {
+    Image::from_vec(values, width as usize, height as usize, channels)
+        .map_err(|error| error.to_string())
 }
 
 /// A type of numbers that is read as f64 and can be written again.

@@ -8,12 +8,18 @@ use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
-use super::{Reading, Result, Sink, Source, damaged, headers, image_of, kept_in_part, said, zeroes};
+use super::{
+    Reading, Result, Sink, Source, damaged, headers, image_of, kept_in_part, said, zeroes,
+};
 use crate::exif;
 use crate::limits::Limits;
 use crate::picture::{Document, Meta, Picture, Pixels};
 
-pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, options: &Reading) -> Result<Document> {
+pub(super) fn read(
+    source: &mut (impl Source + ?Sized),
+    format: ImageFormat,
+    options: &Reading,
+) -> Result<Document> {
     let limits = &options.limits;
     let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
     let mut told = Meta::default();
@@ -41,9 +47,13 @@ fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>
     source.rewind().map_err(|error| error.to_string())?;
     // The decoder will say what is wrong.
     let Ok(found) = found else { return Ok(None) };
-    let channels =
-        found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
-    let others: Vec<_> = channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
+    let channels = found
+        .headers
+        .iter()
+        .flat_map(|header| &header.channels.list)
+        .map(|channel| channel.name.to_string());
+    let others: Vec<_> =
+        channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
     Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
 }
 
@@ -121,13 +131,20 @@ fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Res
 }
 
 /// Decodes into memory whose allocation may fail. What a damaged file lacks is zero then, and a note says so.
-fn values<P: bytemuck::Pod>(decoder: impl ImageDecoder, options: &Reading) -> Result<(Vec<P>, Option<String>)> {
+fn values<P: bytemuck::Pod>(
+    decoder: impl ImageDecoder,
+    options: &Reading,
+) -> Result<(Vec<P>, Option<String>)> {
     let mut values = zeroes::<P>(decoder.total_bytes() as usize / size_of::<P>())?;
     match decoder.read_image(bytemuck::cast_slice_mut(&mut values)) {
         Ok(()) => Ok((values, None)),
         Err(error) => {
             let reason = explained(error, &options.limits);
-            if options.lenient { Ok((values, Some(kept_in_part(&reason)))) } else { Err(damaged(&reason)) }
+            if options.lenient {
+                Ok((values, Some(kept_in_part(&reason))))
+            } else {
+                Err(damaged(&reason))
+            }
         }
     }
 }
@@ -150,7 +167,9 @@ pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encode
     match encoded {
         Encoded::Bmp => encode(bmp::BmpEncoder::new(&mut out), picture).and_then(|()| {
             let resolution = picture.meta.resolution;
-            resolution.map_or(Ok(()), |resolution| headers::write_resolution(out, resolution)).map_err(Into::into)
+            resolution
+                .map_or(Ok(()), |resolution| headers::write_resolution(out, resolution))
+                .map_err(Into::into)
         }),
         Encoded::Qoi => encode(qoi::QoiEncoder::new(out), picture),
         Encoded::Tga => encode(tga::TgaEncoder::new(out), picture),

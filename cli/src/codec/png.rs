@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Seek};
 use apron::{Image, Scalar};
 use png::chunk::ChunkType;
 use png::{
-    BitDepth, BlendOp, ColorType, Decoder, DecodingError, DisposeOp, Info, PixelDimensions, Reader, Transformations,
+    BitDepth, BlendOp, ColorType, Decoder, DecodingError, DisposeOp, Info, PixelDimensions, Reader,
+    Transformations,
 };
 
 use super::frames::{Disposal, Frames, Part, Sample, as_rgba};
@@ -40,7 +41,11 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     let channels = colour.samples();
     let (width, height) = reader.info().size();
     let mut pages = Pages::new(options);
-    pages.check(width.into(), height.into(), (channels * if depth == BitDepth::Sixteen { 2 } else { 1 }) as u64)?;
+    pages.check(
+        width.into(),
+        height.into(),
+        (channels * if depth == BitDepth::Sixteen { 2 } else { 1 }) as u64,
+    )?;
     let meta = described(reader.info(), channels, told);
 
     if reader.info().animation_control.is_some_and(|control| control.num_frames > 1) {
@@ -83,7 +88,9 @@ where
     Pixels: From<Image<P>>,
 {
     let info = reader.info();
-    let Some(control) = info.animation_control else { return Err("the file has no frames".to_owned()) };
+    let Some(control) = info.animation_control else {
+        return Err("the file has no frames".to_owned());
+    };
     let (size, interlaced) = (info.size(), info.interlaced);
     let mut left_out = info.frame_control.is_none();
     let channels = reader.output_color_type().0.samples();
@@ -150,7 +157,10 @@ fn described(info: &Info<'_>, channels: usize, told: Meta) -> Meta {
         };
     }
     if info.animation_control.is_some() && info.frame_control.is_none() {
-        meta.carried.push(Carried::left_out(Kind::Phrase, "the picture for viewers that know no animations"));
+        meta.carried.push(Carried::left_out(
+            Kind::Phrase,
+            "the picture for viewers that know no animations",
+        ));
     }
     meta.carried.extend(told.carried);
     meta.xmp = told.xmp;
@@ -169,8 +179,10 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
     info.exif_metadata = exif::write(meta, shape.width, shape.height).map(Cow::Owned);
     info.pixel_dims = meta.resolution.and_then(|resolution| {
         let per_metre = |value: f64| (value * PER_METRE).round() as u32;
-        let metres = resolution.in_inches().map(|(x, y)| (per_metre(x), per_metre(y), png::Unit::Meter));
-        let ratio = || resolution.whole(i32::MAX as u32).map(|(x, y)| (x, y, png::Unit::Unspecified));
+        let metres =
+            resolution.in_inches().map(|(x, y)| (per_metre(x), per_metre(y), png::Unit::Meter));
+        let ratio =
+            || resolution.whole(i32::MAX as u32).map(|(x, y)| (x, y, png::Unit::Unspecified));
         metres.or_else(ratio).map(|(xppu, yppu, unit)| PixelDimensions { xppu, yppu, unit })
     });
     let mut encoder = png::Encoder::with_info(out, info)?;
@@ -180,7 +192,11 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
         3 => ColorType::Rgb,
         _ => ColorType::Rgba,
     });
-    encoder.set_depth(if first.pixels.scalar() == Scalar::U16 { BitDepth::Sixteen } else { BitDepth::Eight });
+    encoder.set_depth(if first.pixels.scalar() == Scalar::U16 {
+        BitDepth::Sixteen
+    } else {
+        BitDepth::Eight
+    });
     encoder.set_compression(png::Compression::Fast);
     encoder.set_filter(png::Filter::Adaptive);
     let frames = u32::try_from(document.pages.len()).unwrap_or(u32::MAX);
@@ -208,7 +224,8 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
         }
         match &page.pixels {
             Pixels::U16(image) if cfg!(target_endian = "little") => {
-                let swapped: Vec<u16> = image.as_slice().iter().map(|value| value.swap_bytes()).collect();
+                let swapped: Vec<u16> =
+                    image.as_slice().iter().map(|value| value.swap_bytes()).collect();
                 writer.write_image_data(bytemuck::cast_slice(&swapped))?;
             }
             pixels => writer.write_image_data(pixels.bytes())?,

@@ -41,7 +41,9 @@ fn fate(name: [u8; 4]) -> Fate {
         // Of the pixels as they were, of when they last changed, or a signature of them.
         b"hIST" | b"sBIT" | b"sPLT" | b"tIME" | b"dSIG" => Left,
         // A small last letter: the writer of the file says that edited pixels do no harm to it.
-        [_, _, _, last] if last.is_ascii_lowercase() && name.iter().all(u8::is_ascii_alphabetic) => {
+        [_, _, _, last]
+            if last.is_ascii_lowercase() && name.iter().all(u8::is_ascii_alphabetic) =>
+        {
             Kept(0, RestsOn::Nothing)
         }
         _ => Left,
@@ -78,7 +80,9 @@ pub(super) fn read(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<
             continue;
         };
         match (&name, fate(name)) {
-            (b"IHDR", _) if data.len() == 13 => samples = Samples { depth: data[8], colour: data[9] },
+            (b"IHDR", _) if data.len() == 13 => {
+                samples = Samples { depth: data[8], colour: data[9] }
+            }
             (b"PLTE", _) => palette = data,
             (_, Fate::Text) => text(name, data, meta),
             (_, fate) => meta.carried.push(carried(name, fate, data, samples, &palette)),
@@ -115,7 +119,9 @@ fn carried(name: [u8; 4], fate: Fate, data: Vec<u8>, samples: Samples, palette: 
         _ => None,
     };
     match kept {
-        Some((data, rests_on)) => Carried::new(Kind::PngChunk, shown, Value::Chunk(name, data), rests_on),
+        Some((data, rests_on)) => {
+            Carried::new(Kind::PngChunk, shown, Value::Chunk(name, data), rests_on)
+        }
         None => Carried::left_out(Kind::PngChunk, shown),
     }
 }

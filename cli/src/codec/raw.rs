@@ -25,12 +25,17 @@ impl Raw {
             "f32" => Scalar::F32,
             _ => return Err(complaint),
         };
-        let numbers: Option<Vec<usize>> = extents.split('x').map(|number| number.parse().ok()).collect();
+        let numbers: Option<Vec<usize>> =
+            extents.split('x').map(|number| number.parse().ok()).collect();
         match numbers.as_deref() {
             // The number of channels cannot be guessed.
-            Some(&[width @ 1..=0x2000_0000, height @ 1..=0x2000_0000, channels @ 1..=Shape::MAX_CHANNELS]) => {
-                Ok(Self { shape: Shape { width, height, channels }, scalar })
-            }
+            Some(
+                &[
+                    width @ 1..=0x2000_0000,
+                    height @ 1..=0x2000_0000,
+                    channels @ 1..=Shape::MAX_CHANNELS,
+                ],
+            ) => Ok(Self { shape: Shape { width, height, channels }, scalar }),
             _ => Err(complaint),
         }
     }
@@ -50,7 +55,8 @@ pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result
             "{width}x{height}x{channels} pixels of {bits} bits are {expected} bytes, the file has {found}"
         ));
     }
-    let count = usize::try_from(expected).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?
+    let count = usize::try_from(expected)
+        .map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?
         / scalar.bytes();
     let (w, h) = (width as u32, height as u32);
     let pixels = match scalar {

@@ -21,7 +21,9 @@ pub(crate) fn fits(data: &[u8]) -> bool {
 /// The segments before the picture that are not for decoding: their markers and data.
 fn segments(data: &[u8]) -> Vec<(u8, &[u8])> {
     let (mut found, mut at) = (Vec::new(), 0);
-    while let Some(next) = data.get(at..).and_then(|rest| rest.iter().position(|&byte| byte == 0xff)) {
+    while let Some(next) =
+        data.get(at..).and_then(|rest| rest.iter().position(|&byte| byte == 0xff))
+    {
         at += next + 1;
         match data.get(at) {
             Some(0xd9 | 0xda) | None => break,
@@ -51,7 +53,8 @@ pub(super) fn read(data: &[u8], meta: &mut Meta) {
                 let thumbnail = body.len() > 14;
                 thumbnail.then(|| Carried::left_out(Kind::JpegSegment, "APP0 (the thumbnail)"))
             }
-            (0xe1, [b'E', b'x', b'i', b'f', 0, ..]) | (0xee, [b'A', b'd', b'o', b'b', b'e', ..]) => None,
+            (0xe1, [b'E', b'x', b'i', b'f', 0, ..])
+            | (0xee, [b'A', b'd', b'o', b'b', b'e', ..]) => None,
             (0xe1, _) if body.starts_with(XMP) => packet(&body[XMP.len()..], meta),
             (0xe1, _) if body.starts_with(MORE_XMP) => {
                 Some(Carried::left_out(Kind::JpegSegment, "APP1 (extended XMP)"))
@@ -91,7 +94,12 @@ fn resources(mut data: &[u8], meta: &mut Meta) {
         match number {
             0x0404 => {
                 let iptc = Value::Iptc(value.to_vec());
-                meta.carried.push(Carried::new(Kind::JpegSegment, "APP13 (IPTC)", iptc, RestsOn::Nothing));
+                meta.carried.push(Carried::new(
+                    Kind::JpegSegment,
+                    "APP13 (IPTC)",
+                    iptc,
+                    RestsOn::Nothing,
+                ));
             }
             _ => others = true,
         }

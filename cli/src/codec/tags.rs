@@ -36,11 +36,25 @@ fn fate(number: u16) -> (Fate, &'static str) {
     match number {
         254 => (Kept(Nothing), "NewSubfileType"),
         // Extents, samples, compression, strips and tiles.
-        256..=259 | 262 | 266 | 273 | 277..=279 | 284 | 288 | 289 | 292 | 293 | 317 | 320 => (Used, ""),
+        256..=259 | 262 | 266 | 273 | 277..=279 | 284 | 288 | 289 | 292 | 293 | 317 | 320 => {
+            (Used, "")
+        }
         322..=328 | 338 | 339 | 347 | 512..=515 | 517 | 519..=521 | 529..=531 => (Used, ""),
         // Orientation, resolution, profile and the directories of Exif.
         274 | 282 | 283 | 296 | 34665 | 34675 | 34853 => (Used, ""),
-        269 | 271 | 272 | 305 | 306 | 315 | 316 | 318 | 319 | 18246 | 18249 | 33432 | 40091..=40095 => (Exif, ""),
+        269
+        | 271
+        | 272
+        | 305
+        | 306
+        | 315
+        | 316
+        | 318
+        | 319
+        | 18246
+        | 18249
+        | 33432
+        | 40091..=40095 => (Exif, ""),
         270 => (Description, "ImageDescription"),
         280 => (Left, "MinSampleValue"),
         281 => (Left, "MaxSampleValue"),
@@ -111,7 +125,12 @@ const MOST: usize = 256 << 20;
 
 /// Adds to `meta` what the tags of a page say that the decoder does not use. `alone` says that one page
 /// of several was asked for, so that what is said of all of them is no longer true.
-pub(super) fn read(directory: &mut dyn FnMut(Tag) -> Option<Bytes>, all: &[Tag], alone: bool, meta: &mut Meta) {
+pub(super) fn read(
+    directory: &mut dyn FnMut(Tag) -> Option<Bytes>,
+    all: &[Tag],
+    alone: bool,
+    meta: &mut Meta,
+) {
     let mut room = MOST;
     for &tag in all {
         let number = tag.to_u16();
@@ -134,14 +153,19 @@ pub(super) fn read(directory: &mut dyn FnMut(Tag) -> Option<Bytes>, all: &[Tag],
             // Whole pages are the rule.
             Fate::Kept(_) if number == 254 && data.iter().all(|&byte| byte == 0) => continue,
             Fate::Kept(rests_on) => kept(data, rests_on),
-            Fate::Ink(rests_on) => {
-                Carried::new(Kind::TiffTag, shown(number), Value::InkTag(number, kind, data), rests_on)
-            }
+            Fate::Ink(rests_on) => Carried::new(
+                Kind::TiffTag,
+                shown(number),
+                Value::InkTag(number, kind, data),
+                rests_on,
+            ),
             Fate::Xmp if text && meta.xmp.is_none() && xmp_is_kept(&data) => {
                 meta.xmp = Some(data);
                 continue;
             }
-            Fate::Iptc if text => Carried::new(Kind::TiffTag, shown(number), Value::Iptc(data), RestsOn::Nothing),
+            Fate::Iptc if text => {
+                Carried::new(Kind::TiffTag, shown(number), Value::Iptc(data), RestsOn::Nothing)
+            }
             Fate::Iptc => kept(data, RestsOn::Nothing),
             Fate::Gdal => {
                 let items = without_statistics(&data);
@@ -202,7 +226,9 @@ fn without_statistics(data: &[u8]) -> Vec<u8> {
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         match part.split_once("</Item>") {
-            Some((item, rest)) if item.contains("name=\"STATISTICS_") => kept.push_str(rest.trim_start()),
+            Some((item, rest)) if item.contains("name=\"STATISTICS_") => {
+                kept.push_str(rest.trim_start())
+            }
             _ => {
                 kept.push_str("<Item ");
                 kept.push_str(part);
@@ -230,12 +256,16 @@ impl Bytes {
             _ if data.is_empty() => None,
             Type::IFD | Type::IFD8 => None,
             Type::LONG8 => {
-                let narrow = |bytes: &[u8; 8]| u32::try_from(u64::from_ne_bytes(*bytes)).ok().map(u32::to_ne_bytes);
+                let narrow = |bytes: &[u8; 8]| {
+                    u32::try_from(u64::from_ne_bytes(*bytes)).ok().map(u32::to_ne_bytes)
+                };
                 let data: Option<Vec<_>> = data.as_chunks::<8>().0.iter().map(narrow).collect();
                 Some(Self { kind: Type::LONG, data: data?.concat() })
             }
             Type::SLONG8 => {
-                let narrow = |bytes: &[u8; 8]| i32::try_from(i64::from_ne_bytes(*bytes)).ok().map(i32::to_ne_bytes);
+                let narrow = |bytes: &[u8; 8]| {
+                    i32::try_from(i64::from_ne_bytes(*bytes)).ok().map(i32::to_ne_bytes)
+                };
                 let data: Option<Vec<_>> = data.as_chunks::<8>().0.iter().map(narrow).collect();
                 Some(Self { kind: Type::SLONG, data: data?.concat() })
             }
@@ -282,10 +312,15 @@ mod tests {
         let all = of(&[item("STATISTICS_MEAN"), item("SCALE"), item("STATISTICS_MINIMUM")]);
         let kept = String::from_utf8(without_statistics(all.as_bytes())).unwrap();
         assert!(
-            kept.contains("SCALE") && !kept.contains("STATISTICS") && kept.ends_with("</GDALMetadata>\n"),
+            kept.contains("SCALE")
+                && !kept.contains("STATISTICS")
+                && kept.ends_with("</GDALMetadata>\n"),
             "{kept}"
         );
-        assert_eq!(without_statistics(of(&[item("SCALE")]).as_bytes()), of(&[item("SCALE")]).into_bytes());
+        assert_eq!(
+            without_statistics(of(&[item("SCALE")]).as_bytes()),
+            of(&[item("SCALE")]).into_bytes()
+        );
         assert_eq!(without_statistics(b"<Item name=\"STATISTICS_"), b"<Item name=\"STATISTICS_");
     }
 

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits};
-use ::tiff::tags::{ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, Tag, Type, ValueBuffer};
+use ::tiff::tags::{
+    ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, Tag, Type, ValueBuffer,
+};
 use ::tiff::{ColorType, TiffError, TiffResult};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, In, Value};
@@ -40,10 +42,11 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
     let decoder: Tiff<'_> = Decoder::new(Patched::new(&mut source)).ok()?;
     let mut decoder = decoder.with_limits(limits(MOST_OF_TAG));
     let (width, height) = decoder.dimensions().ok()?;
-    let number = |decoder: &mut Tiff<'_>, tag, default: u64| match decoder.find_tag_unsigned::<u64>(tag) {
-        Ok(found) => Some(found.unwrap_or(default)),
-        Err(_) => None,
-    };
+    let number =
+        |decoder: &mut Tiff<'_>, tag, default: u64| match decoder.find_tag_unsigned::<u64>(tag) {
+            Ok(found) => Some(found.unwrap_or(default)),
+            Err(_) => None,
+        };
     let channels = number(&mut decoder, Tag::SamplesPerPixel, 1)?;
     let compression = number(&mut decoder, Tag::Compression, 1)?;
     let predictor = number(&mut decoder, Tag::Predictor, 1)?;
@@ -57,24 +60,33 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
         _ => return None,
     };
     let extras = extras(&mut decoder, (channels as usize).checked_sub(colours)?);
-    let plain = (compression, predictor, planar, order) == (1, 1, 1, 1) && !extras.iter().any(|extra| extra.is_alpha());
+    let plain = (compression, predictor, planar, order) == (1, 1, 1, 1)
+        && !extras.iter().any(|extra| extra.is_alpha());
     if !plain || decoder.more_images() || decoder.get_chunk_type() != ChunkType::Strip {
         return None;
     }
-    let formats = decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).ok()?.unwrap_or_else(|| vec![1]);
+    let formats =
+        decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).ok()?.unwrap_or_else(|| vec![1]);
     let first = *formats.first()?;
-    let bits = decoder.find_tag_unsigned_vec::<u16>(Tag::BitsPerSample).ok()?.unwrap_or_else(|| vec![1]);
+    let bits =
+        decoder.find_tag_unsigned_vec::<u16>(Tag::BitsPerSample).ok()?.unwrap_or_else(|| vec![1]);
     let scalar = match (first, *bits.first()?) {
-        _ if formats.iter().any(|&format| format != first) || bits.iter().any(|&it| it != bits[0]) => return None,
+        _ if formats.iter().any(|&format| format != first)
+            || bits.iter().any(|&it| it != bits[0]) =>
+        {
+            return None;
+        }
         (1, 8) => Scalar::U8,
         (1, 16) => Scalar::U16,
         (3, 16) => Scalar::F16,
         (3, 32) => Scalar::F32,
         _ => return None,
     };
-    let channels = usize::try_from(channels).ok().filter(|&channels| channels <= Shape::MAX_CHANNELS)?;
+    let channels =
+        usize::try_from(channels).ok().filter(|&channels| channels <= Shape::MAX_CHANNELS)?;
     let shape = Shape { width: width as usize, height: height as usize, channels };
-    let rows = number(&mut decoder, Tag::RowsPerStrip, u64::from(height))?.clamp(1, u64::from(height).max(1));
+    let rows = number(&mut decoder, Tag::RowsPerStrip, u64::from(height))?
+        .clamp(1, u64::from(height).max(1));
     let offsets = decoder.find_tag_unsigned_vec::<u64>(Tag::StripOffsets).ok()??;
     let counts = decoder.find_tag_unsigned_vec::<u64>(Tag::StripByteCounts).ok()??;
     let row = (shape.row_len() * scalar.bytes()) as u64;
@@ -83,7 +95,9 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
         let of_strip = rows.min(u64::from(height) - rows * number as u64) * row;
         bytes >= of_strip && offset.checked_add(of_strip).is_some_and(|end| end <= length)
     };
-    if (offsets.len(), counts.len()) != (count, count) || !offsets.iter().zip(&counts).enumerate().all(whole) {
+    if (offsets.len(), counts.len()) != (count, count)
+        || !offsets.iter().zip(&counts).enumerate().all(whole)
+    {
         return None;
     }
     let little = decoder.byte_order() == ByteOrder::LittleEndian;
@@ -145,7 +159,12 @@ fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
     let mut meta = Meta::default();
     let text = Bytes::of(&mut decoder.image_ifd(), Tag::ImageDescription)?;
     let is_imagej = text.data.starts_with(b"ImageJ=");
-    tags::read(&mut |tag| Bytes::of(&mut decoder.image_ifd(), tag), &[Tag::ImageDescription], true, &mut meta);
+    tags::read(
+        &mut |tag| Bytes::of(&mut decoder.image_ifd(), tag),
+        &[Tag::ImageDescription],
+        true,
+        &mut meta,
+    );
     is_imagej.then_some(meta.carried)
 }
 
@@ -170,7 +189,9 @@ enum Refused {
 impl From<TiffError> for Refused {
     fn from(error: TiffError) -> Self {
         match error {
-            TiffError::UnsupportedError(what) => Self::AsItIs(format!("such a TIFF cannot be read: {what}")),
+            TiffError::UnsupportedError(what) => {
+                Self::AsItIs(format!("such a TIFF cannot be read: {what}"))
+            }
             error => Self::Damaged(error),
         }
     }
@@ -241,13 +262,27 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
             let values = interleaved(values, samples, planes, count)?;
             (Pixels::F32(image_of(values, width, height, samples)?), None)
         }
-        DecodingResult::U32(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::U64(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::F64(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::I8(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::I16(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::I32(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
-        DecodingResult::I64(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
+        DecodingResult::U32(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::U64(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::F64(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::I8(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::I16(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::I32(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
+        DecodingResult::I64(values) => {
+            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
+        }
     };
     let channels = pixels.shape().channels;
     if held > samples && note.is_none() {
@@ -275,12 +310,16 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
 /// What the samples behind the colours are, of which there are so many. Those that the tag does not
 /// reach are further bands.
 fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
-    let said = decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
-    let said = said.iter().skip(said.len().saturating_sub(count)).map(|&code| match ExtraSamples::from_u16(code) {
-        Some(ExtraSamples::AssociatedAlpha) => Extra::Premultiplied,
-        Some(ExtraSamples::UnassociatedAlpha) => Extra::Straight,
-        _ => Extra::Unspecified,
-    });
+    let said =
+        decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
+    let said =
+        said.iter().skip(said.len().saturating_sub(count)).map(
+            |&code| match ExtraSamples::from_u16(code) {
+                Some(ExtraSamples::AssociatedAlpha) => Extra::Premultiplied,
+                Some(ExtraSamples::UnassociatedAlpha) => Extra::Straight,
+                _ => Extra::Unspecified,
+            },
+        );
     let unsaid = count - said.len();
     std::iter::repeat_n(Extra::Band, unsaid).chain(said).collect()
 }
@@ -292,7 +331,9 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     let order = decoder.byte_order();
     let source = decoder.inner();
     let number = |bytes: &[u8]| match order {
-        ByteOrder::LittleEndian => bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+        ByteOrder::LittleEndian => {
+            bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+        }
         ByteOrder::BigEndian => bytes.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
     };
     let mut start = [0; 4];
@@ -308,7 +349,11 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
         source.read_exact(&mut bytes[..entry])?;
         if number(&bytes[..2]) == u64::from(Tag::PhotometricInterpretation.to_u16()) {
             let grey = PhotometricInterpretation::BlackIsZero.to_u16();
-            let grey = if order == ByteOrder::LittleEndian { grey.to_le_bytes() } else { grey.to_be_bytes() };
+            let grey = if order == ByteOrder::LittleEndian {
+                grey.to_le_bytes()
+            } else {
+                grey.to_be_bytes()
+            };
             source.patch = Some((directory + (count + value) as u64 + index * entry as u64, grey));
             break;
         }
@@ -353,12 +398,22 @@ impl Seek for Patched<'_> {
 }
 
 /// Numbers that kernels do not take, as f64.
-fn wide<N: Wide>(values: &[N], width: u32, height: u32, samples: usize) -> Result<(Pixels, Option<Stored>)> {
+fn wide<N: Wide>(
+    values: &[N],
+    width: u32,
+    height: u32,
+    samples: usize,
+) -> Result<(Pixels, Option<Stored>)> {
     Ok((Pixels::F64(image_of(widened(values)?, width, height, samples)?), Some(N::STORED)))
 }
 
 /// Values with the samples of a pixel side by side, if each sample has a plane of its own.
-fn interleaved<P: bytemuck::Pod>(values: Vec<P>, samples: usize, planes: usize, count: usize) -> Result<Vec<P>> {
+fn interleaved<P: bytemuck::Pod>(
+    values: Vec<P>,
+    samples: usize,
+    planes: usize,
+    count: usize,
+) -> Result<Vec<P>> {
     if planes <= 1 || samples <= 1 {
         return Ok(values);
     }
@@ -379,7 +434,9 @@ fn interleaved<P: bytemuck::Pod>(values: Vec<P>, samples: usize, planes: usize, 
 fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec<u8>> {
     let mut levels = zeroes::<u8>(width * height)?;
     let (per_byte, mask) = (8 / usize::from(depth), ((1u16 << depth) - 1) as u8);
-    for (row, packed) in levels.chunks_exact_mut(width).zip(values.chunks_exact(width.div_ceil(per_byte))) {
+    for (row, packed) in
+        levels.chunks_exact_mut(width).zip(values.chunks_exact(width.div_ceil(per_byte)))
+    {
         for (x, level) in row.iter_mut().enumerate() {
             let shift = 8 - usize::from(depth) * (x % per_byte + 1);
             *level = packed[x / per_byte] >> shift & mask;
@@ -397,8 +454,8 @@ fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
         }
         _ => None,
     };
-    let orientation =
-        uint(decoder, Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
+    let orientation = uint(decoder, Tag::Orientation)
+        .and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
     let unit = uint(decoder, Tag::ResolutionUnit).map(u32::from);
     let resolution = ratio(decoder, Tag::XResolution).zip(ratio(decoder, Tag::YResolution));
     let mut meta = Meta {
@@ -445,9 +502,16 @@ fn is_text_for_people(decoder: &mut Tiff<'_>) -> bool {
     text.is_some_and(|text| tags::is_for_people(&text.data))
 }
 
-fn sub_fields(decoder: &mut Tiff<'_>, pointer: Tag, context: Context, fields: &mut Vec<Field>, meta: &mut Meta) {
+fn sub_fields(
+    decoder: &mut Tiff<'_>,
+    pointer: Tag,
+    context: Context,
+    fields: &mut Vec<Field>,
+    meta: &mut Meta,
+) {
     let offset = decoder.find_tag_unsigned::<u64>(pointer).ok().flatten();
-    let Some(directory) = offset.and_then(|offset| decoder.read_directory(IfdPointer(offset)).ok()) else {
+    let Some(directory) = offset.and_then(|offset| decoder.read_directory(IfdPointer(offset)).ok())
+    else {
         meta.carried.push(tags::left_out(pointer.to_u16()));
         return;
     };
@@ -463,7 +527,11 @@ fn sub_fields(decoder: &mut Tiff<'_>, pointer: Tag, context: Context, fields: &m
     }
 }
 
-fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Context) -> Option<Field> {
+fn field(
+    directory: &mut ::tiff::decoder::IfdDecoder<'_>,
+    tag: Tag,
+    context: Context,
+) -> Option<Field> {
     // Fields may share their place in a file: many large ones would take more memory than it.
     directory.find_entry(tag).filter(|entry| entry.count() <= 1 << 20)?;
     let mut buffer = ValueBuffer::empty(Type::BYTE);
@@ -476,22 +544,33 @@ fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Con
     let value = match buffer.data_type() {
         Type::BYTE => Value::Byte(bytes.to_vec()),
         Type::ASCII => Value::Ascii(
-            bytes.strip_suffix(b"\0").unwrap_or(bytes).split(|&byte| byte == 0).map(<[u8]>::to_vec).collect(),
+            bytes
+                .strip_suffix(b"\0")
+                .unwrap_or(bytes)
+                .split(|&byte| byte == 0)
+                .map(<[u8]>::to_vec)
+                .collect(),
         ),
         Type::SHORT => Value::Short(halves().collect()),
         Type::LONG => Value::Long(words().collect()),
-        Type::RATIONAL => Value::Rational(pairs().map(|(num, denom)| exif::Rational { num, denom }).collect()),
+        Type::RATIONAL => {
+            Value::Rational(pairs().map(|(num, denom)| exif::Rational { num, denom }).collect())
+        }
         Type::SBYTE => Value::SByte(bytes.iter().map(|&byte| byte as i8).collect()),
         Type::UNDEFINED => Value::Undefined(bytes.to_vec(), 0),
         Type::SSHORT => Value::SShort(halves().map(|value| value as i16).collect()),
         Type::SLONG => Value::SLong(words().map(|value| value as i32).collect()),
         Type::SRATIONAL => Value::SRational(
-            pairs().map(|(num, denom)| exif::SRational { num: num as i32, denom: denom as i32 }).collect(),
+            pairs()
+                .map(|(num, denom)| exif::SRational { num: num as i32, denom: denom as i32 })
+                .collect(),
         ),
         Type::FLOAT => Value::Float(words().map(f32::from_bits).collect()),
-        Type::DOUBLE => {
-            Value::Double(pairs().map(|(low, high)| f64::from_bits(u64::from(high) << 32 | u64::from(low))).collect())
-        }
+        Type::DOUBLE => Value::Double(
+            pairs()
+                .map(|(low, high)| f64::from_bits(u64::from(high) << 32 | u64::from(low)))
+                .collect(),
+        ),
         _ => return None,
     };
     Some(Field { tag: exif::Tag(context, tag.to_u16()), ifd_num: In::PRIMARY, value })

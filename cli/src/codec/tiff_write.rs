@@ -5,10 +5,15 @@ use std::borrow::Cow;
 use std::io;
 
 use ::tiff::encoder::compression::{
-    Compression as Method, CompressionAlgorithm, Compressor, Deflate, DeflateLevel, Lzw, Packbits, Uncompressed,
+    Compression as Method, CompressionAlgorithm, Compressor, Deflate, DeflateLevel, Lzw, Packbits,
+    Uncompressed,
 };
-use ::tiff::encoder::{DirectoryEncoder, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue};
-use ::tiff::tags::{CompressionMethod, ExtraSamples, PhotometricInterpretation, Predictor, SampleFormat, Tag, Type};
+use ::tiff::encoder::{
+    DirectoryEncoder, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue,
+};
+use ::tiff::tags::{
+    CompressionMethod, ExtraSamples, PhotometricInterpretation, Predictor, SampleFormat, Tag, Type,
+};
 use ::tiff::{TiffError, TiffResult};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, Value};
@@ -124,7 +129,8 @@ fn in_strips<K: TiffKind<OffsetType: Send> + Send>(
 pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<()> {
     let bytes: u64 = document.pages.iter().map(Picture::bytes_in_file).sum();
     let written = if is_big(bytes) {
-        TiffEncoder::<_, TiffKindBig>::new_generic(out).and_then(|encoder| pages(encoder, document, options))
+        TiffEncoder::<_, TiffKindBig>::new_generic(out)
+            .and_then(|encoder| pages(encoder, document, options))
     } else {
         TiffEncoder::new(out).and_then(|encoder| pages(encoder, document, options))
     };
@@ -201,9 +207,10 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
         let (compressor, method) = match compression {
             Compression::None => (Uncompressed.get_algorithm(), CompressionMethod::None),
             Compression::Lzw => (Lzw.get_algorithm(), CompressionMethod::LZW),
-            Compression::Deflate => {
-                (Deflate::with_level(DeflateLevel::Balanced).get_algorithm(), CompressionMethod::Deflate)
-            }
+            Compression::Deflate => (
+                Deflate::with_level(DeflateLevel::Balanced).get_algorithm(),
+                CompressionMethod::Deflate,
+            ),
             Compression::Packbits => (Packbits.get_algorithm(), CompressionMethod::PackBits),
         };
         // Differences compress far better; readers want none of floats.
@@ -216,12 +223,23 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
         let predictor = if predicts { Predictor::Horizontal } else { Predictor::None };
         directory.write_tag(Tag::Predictor, predictor.to_u16())?;
         directory.write_tag(Tag::RowsPerStrip, rows.min(shape.height) as u32)?;
-        directory.write_tag(Tag::BitsPerSample, &vec![8 * sample.bytes as u16; shape.channels][..])?;
-        directory.write_tag(Tag::SampleFormat, &vec![sample.format.to_u16(); shape.channels][..])?;
+        directory
+            .write_tag(Tag::BitsPerSample, &vec![8 * sample.bytes as u16; shape.channels][..])?;
+        directory
+            .write_tag(Tag::SampleFormat, &vec![sample.format.to_u16(); shape.channels][..])?;
         channels(&mut directory, shape.channels, extras)?;
         describe(&mut directory, meta, &fields, directories)?;
         tags::write(&mut directory, meta, shape.channels - extras.len() == 4)?;
-        Ok(Self { directory, compressor, predicts, shape, sample, rows, offsets: Vec::new(), counts: Vec::new() })
+        Ok(Self {
+            directory,
+            compressor,
+            predicts,
+            shape,
+            sample,
+            rows,
+            offsets: Vec::new(),
+            counts: Vec::new(),
+        })
     }
 
     /// How long the bytes of a strip are, but for the last one's.
@@ -260,7 +278,8 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
 /// Replaces each sample of a row by its difference from the same sample of the pixel before.
 fn differences(row: &mut [u8], bytes: usize, channels: usize) {
     let step = bytes * channels;
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
+    let number =
+        |bytes: &[u8]| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
     let native = |bytes: &mut [u8]| {
         if cfg!(target_endian = "big") {
             bytes.reverse();
@@ -309,7 +328,9 @@ fn directories<K: TiffKind>(
     fields: &[Field],
 ) -> TiffResult<Vec<(Tag, K::OffsetType)>> {
     let mut pointers = Vec::new();
-    for (context, pointer) in [(Context::Exif, Tag::ExifDirectory), (Context::Gps, Tag::GpsDirectory)] {
+    for (context, pointer) in
+        [(Context::Exif, Tag::ExifDirectory), (Context::Gps, Tag::GpsDirectory)]
+    {
         let mut fields = fields.iter().filter(|field| field.tag.context() == context).peekable();
         if fields.peek().is_some() {
             let mut directory = encoder.extra_directory()?;
@@ -332,7 +353,8 @@ fn describe<K: TiffKind>(
         Rational { n, d }
     };
     // Squares without a size, if nothing is known.
-    let Resolution { x, y, unit } = meta.resolution.unwrap_or(Resolution { x: 1.0, y: 1.0, unit: Unit::Unnamed });
+    let Resolution { x, y, unit } =
+        meta.resolution.unwrap_or(Resolution { x: 1.0, y: 1.0, unit: Unit::Unnamed });
     directory.write_tag(Tag::XResolution, rational(x))?;
     directory.write_tag(Tag::YResolution, rational(y))?;
     directory.write_tag(Tag::ResolutionUnit, unit as u16)?;
@@ -350,15 +372,21 @@ fn describe<K: TiffKind>(
 }
 
 /// Writes a field of Exif as a tag.
-fn put<K: TiffKind>(directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>, field: &Field) -> TiffResult<()> {
+fn put<K: TiffKind>(
+    directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>,
+    field: &Field,
+) -> TiffResult<()> {
     let tag = Tag::from_u16_exhaustive(field.tag.number());
     match &field.value {
         Value::Byte(values) => directory.write_tag(tag, &values[..]),
-        Value::Ascii(values) => directory.write_tag(tag, Bytes::<2>([&values.join(&0)[..], &[0]].concat())),
+        Value::Ascii(values) => {
+            directory.write_tag(tag, Bytes::<2>([&values.join(&0)[..], &[0]].concat()))
+        }
         Value::Short(values) => directory.write_tag(tag, &values[..]),
         Value::Long(values) => directory.write_tag(tag, &values[..]),
         Value::Rational(values) => {
-            let values: Vec<_> = values.iter().map(|it| Rational { n: it.num, d: it.denom }).collect();
+            let values: Vec<_> =
+                values.iter().map(|it| Rational { n: it.num, d: it.denom }).collect();
             directory.write_tag(tag, &values[..])
         }
         Value::SByte(values) => directory.write_tag(tag, &values[..]),
@@ -366,7 +394,8 @@ fn put<K: TiffKind>(directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>, fiel
         Value::SShort(values) => directory.write_tag(tag, &values[..]),
         Value::SLong(values) => directory.write_tag(tag, &values[..]),
         Value::SRational(values) => {
-            let values: Vec<_> = values.iter().map(|it| SRational { n: it.num, d: it.denom }).collect();
+            let values: Vec<_> =
+                values.iter().map(|it| SRational { n: it.num, d: it.denom }).collect();
             directory.write_tag(tag, &values[..])
         }
         Value::Float(values) => directory.write_tag(tag, &values[..]),

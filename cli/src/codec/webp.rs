@@ -44,7 +44,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     let parts = chunks(source)?;
     let known = [b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF", b"ICCP", b"EXIF", b"XMP "];
     let unknown = parts.iter().filter(|chunk| !known.contains(&&chunk.name));
-    meta.carried.extend(unknown.map(|chunk| Carried::left_out(Kind::WebpChunk, printable(&chunk.name))));
+    meta.carried
+        .extend(unknown.map(|chunk| Carried::left_out(Kind::WebpChunk, printable(&chunk.name))));
     if !animated {
         source.rewind().map_err(|error| error.to_string())?;
         let mut decoder = WebPDecoder::new(BufReader::new(source)).map_err(reason)?;
@@ -105,11 +106,17 @@ fn chunks(source: &mut dyn Source) -> Result<Vec<Chunk>> {
     let io = |error: std::io::Error| error.to_string();
     let end = source.seek(SeekFrom::End(0)).map_err(io)?;
     let mut header = [0; 8];
-    source.seek(SeekFrom::Start(4)).and_then(|_| source.read_exact(&mut header)).map_err(|error| said(&error))?;
+    source
+        .seek(SeekFrom::Start(4))
+        .and_then(|_| source.read_exact(&mut header))
+        .map_err(|error| said(&error))?;
     let end = end.min(8 + u64::from(u32_of(header)));
     let (mut found, mut at) = (Vec::new(), 12);
     while at + 8 <= end {
-        source.seek(SeekFrom::Start(at)).and_then(|_| source.read_exact(&mut header)).map_err(io)?;
+        source
+            .seek(SeekFrom::Start(at))
+            .and_then(|_| source.read_exact(&mut header))
+            .map_err(io)?;
         let [a, b, c, d, len @ ..] = header;
         let len = u32::from_le_bytes(len);
         found.push(Chunk { name: [a, b, c, d], at: at + 8, len });
@@ -168,7 +175,10 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
     let first = document.first();
     let shape = first.pixels.shape();
     if shape.width > 16_384 || shape.height > 16_384 {
-        return Err(format!("{}x{} pixels are more than the 16384 a side that WebP holds", shape.width, shape.height));
+        return Err(format!(
+            "{}x{} pixels are more than the 16384 a side that WebP holds",
+            shape.width, shape.height
+        ));
     }
     let fields = exif::write(&first.meta, shape.width, shape.height).unwrap_or_default();
     // Grey becomes RGB, which a profile for grey does not describe.
@@ -202,7 +212,8 @@ fn animation(document: &Document, shape: Shape, profile: &[u8], fields: &[u8]) -
     let alpha = matches!(shape.channels, 2 | 4);
     let flag = |bit: u8, set: bool| u8::from(set) << bit;
     let packet = document.first().meta.xmp.as_deref().unwrap_or_default();
-    let metadata = flag(2, !packet.is_empty()) | flag(3, !fields.is_empty()) | flag(5, !profile.is_empty());
+    let metadata =
+        flag(2, !packet.is_empty()) | flag(3, !fields.is_empty()) | flag(5, !profile.is_empty());
     let flags = flag(1, true) | flag(4, alpha) | metadata;
     let three = |value: usize| (value as u32).to_le_bytes()[..3].to_vec();
     let extents = [three(shape.width - 1), three(shape.height - 1)].concat();
@@ -229,7 +240,8 @@ fn animation(document: &Document, shape: Shape, profile: &[u8], fields: &[u8]) -
     if !packet.is_empty() {
         chunk(&mut file, b"XMP ", packet);
     }
-    let len = u32::try_from(file.len() - 8).map_err(|_| "an animation of more than 4 GiB is no WebP".to_owned())?;
+    let len = u32::try_from(file.len() - 8)
+        .map_err(|_| "an animation of more than 4 GiB is no WebP".to_owned())?;
     file[4..8].copy_from_slice(&len.to_le_bytes());
     Ok(file)
 }

@@ -84,7 +84,9 @@ struct Kept {
 
 impl Input {
     /// Reads a pipe on a thread of its own. The sender wakes a reader who waits.
-    pub(crate) fn of_pipe(mut pipe: Box<dyn Read + Send>) -> (Self, SyncSender<io::Result<Vec<u8>>>) {
+    pub(crate) fn of_pipe(
+        mut pipe: Box<dyn Read + Send>,
+    ) -> (Self, SyncSender<io::Result<Vec<u8>>>) {
         let (sender, receiver) = sync_channel(AHEAD);
         let wake = sender.clone();
         // It may wait for a pipe that is never written to, so that nobody can wait for it.
@@ -173,7 +175,8 @@ impl Input {
                 Ok(chunk) => {
                     let chunk = chunk?;
                     if chunk.is_empty() {
-                        self.source = Source::File { file: Box::new(io::empty()), at: 0, length: 0 };
+                        self.source =
+                            Source::File { file: Box::new(io::empty()), at: 0, length: 0 };
                     } else if before == 0 {
                         self.chunk = chunk;
                     } else {
@@ -199,7 +202,10 @@ impl Input {
 }
 
 fn too_much() -> io::Error {
-    io::Error::other(format!("more than {} GiB came for one picture: write it to a file, and name that", MOST >> 30))
+    io::Error::other(format!(
+        "more than {} GiB came for one picture: write it to a file, and name that",
+        MOST >> 30
+    ))
 }
 
 impl Read for Input {
@@ -321,7 +327,8 @@ mod tests {
             }
         }
         let (mut input, wake) = Input::of_pipe(Box::new(Never));
-        let waits = std::thread::spawn(move || input.fill_buf().map(<[u8]>::len).unwrap_err().kind());
+        let waits =
+            std::thread::spawn(move || input.fill_buf().map(<[u8]>::len).unwrap_err().kind());
         wake.send(Err(ErrorKind::BrokenPipe.into())).unwrap();
         assert_eq!(waits.join().unwrap(), ErrorKind::BrokenPipe);
     }

@@ -49,7 +49,12 @@ struct Format {
 const KINDS: &[Format] = &[
     Format { kind: Kind::Png, name: "PNG", starts: &[b"\x89PNG\r\n\x1a\n"], walk: Some(walk::png) },
     Format { kind: Kind::Jpeg, name: "JPEG", starts: &[b"\xff\xd8\xff"], walk: Some(walk::jpeg) },
-    Format { kind: Kind::Npy, name: "npy", starts: &[b"\x93NUMPY"], walk: Some(walk::array_of_numpy) },
+    Format {
+        kind: Kind::Npy,
+        name: "npy",
+        starts: &[b"\x93NUMPY"],
+        walk: Some(walk::array_of_numpy),
+    },
     Format {
         kind: Kind::Pnm,
         name: "PNM",
@@ -60,9 +65,19 @@ const KINDS: &[Format] = &[
     Format { kind: Kind::Gif, name: "GIF", starts: &[b"GIF87a", b"GIF89a"], walk: Some(walk::gif) },
     Format { kind: Kind::WebP, name: "WebP", starts: &[b"RIFF....WEBP"], walk: Some(walk::webp) },
     Format { kind: Kind::Qoi, name: "QOI", starts: &[b"qoif"], walk: Some(walk::qoi) },
-    Format { kind: Kind::Farbfeld, name: "farbfeld", starts: &[b"farbfeld"], walk: Some(walk::farbfeld) },
+    Format {
+        kind: Kind::Farbfeld,
+        name: "farbfeld",
+        starts: &[b"farbfeld"],
+        walk: Some(walk::farbfeld),
+    },
     Format { kind: Kind::Hdr, name: "Radiance", starts: &[b"#?RADIANCE"], walk: Some(walk::hdr) },
-    Format { kind: Kind::Exr, name: "OpenEXR", starts: &[b"\x76\x2f\x31\x01"], walk: Some(walk::exr) },
+    Format {
+        kind: Kind::Exr,
+        name: "OpenEXR",
+        starts: &[b"\x76\x2f\x31\x01"],
+        walk: Some(walk::exr),
+    },
     Format {
         kind: Kind::Tiff,
         name: "TIFF",
@@ -70,7 +85,12 @@ const KINDS: &[Format] = &[
         starts: &[b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b"],
         walk: None,
     },
-    Format { kind: Kind::Video, name: "MP4 or HEIC", starts: &[b"....ftyp"], walk: Some(walk::boxes) },
+    Format {
+        kind: Kind::Video,
+        name: "MP4 or HEIC",
+        starts: &[b"....ftyp"],
+        walk: Some(walk::boxes),
+    },
 ];
 
 impl Kind {
@@ -115,7 +135,9 @@ impl Kind {
     pub(crate) fn walk(self, input: &mut dyn Bytes) -> io::Result<()> {
         match self.format().walk {
             Some(walk) => walk(input),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, "only the end of the file ends it")),
+            None => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "only the end of the file ends it"))
+            }
         }
     }
 }
@@ -191,7 +213,11 @@ impl fmt::Display for Left {
             .collect();
         let bytes = if all == 1 { "1 byte" } else { &format!("{all} bytes") };
         write!(f, "{bytes} after the picture were not read: {}", said.join(", "))?;
-        if self.frames { write!(f, "; --frames reads pictures that follow one another") } else { Ok(()) }
+        if self.frames {
+            write!(f, "; --frames reads pictures that follow one another")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -214,7 +240,10 @@ pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64>
 }
 
 /// What lies behind the picture that a file begins with. A file whose end is not known has nothing left.
-pub(crate) fn left_over(mut file: impl Read + Seek + Send + 'static, extension: Option<&str>) -> Left {
+pub(crate) fn left_over(
+    mut file: impl Read + Seek + Send + 'static,
+    extension: Option<&str>,
+) -> Left {
     let found = (|| {
         file.rewind()?;
         let mut input = BufReader::new(&mut file);
@@ -283,7 +312,9 @@ fn behind(input: &mut Input, kind: Kind) -> io::Result<Left> {
 
 /// Goes over a picture or a video, if one begins here. What only looks like one may have been gone over, too.
 fn next_part(input: &mut Input) -> io::Result<Option<Kind>> {
-    let Some(kind) = Kind::next(input)?.filter(|kind| kind.format().walk.is_some()) else { return Ok(None) };
+    let Some(kind) = Kind::next(input)?.filter(|kind| kind.format().walk.is_some()) else {
+        return Ok(None);
+    };
     Ok(kind.walk(input).is_ok().then_some(kind))
 }
 
@@ -319,10 +350,14 @@ mod tests {
             let values = || (0..count).map(|i| (i * 37 % 251) as u16);
             let image = |scalar| match scalar {
                 Scalar::U8 => {
-                    Image::from_vec(values().map(|v| v as u8).collect(), width, height, channels).map(Pixels::U8)
+                    Image::from_vec(values().map(|v| v as u8).collect(), width, height, channels)
+                        .map(Pixels::U8)
                 }
-                Scalar::U16 => Image::from_vec(values().collect(), width, height, channels).map(Pixels::U16),
-                _ => Image::from_vec(values().map(f32::from).collect(), width, height, channels).map(Pixels::F32),
+                Scalar::U16 => {
+                    Image::from_vec(values().collect(), width, height, channels).map(Pixels::U16)
+                }
+                _ => Image::from_vec(values().map(f32::from).collect(), width, height, channels)
+                    .map(Pixels::F32),
             };
             let mut scalars = [Scalar::U8, Scalar::U16, Scalar::F32].into_iter();
             if let Some(scalar) = scalars.find(|&scalar| (format.holds)(scalar, channels)) {
@@ -352,7 +387,12 @@ mod tests {
             }
             for length in 0..file.len() {
                 let error = kind.walk(&mut &file[..length]).unwrap_err();
-                assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{} of {length} bytes", format.name());
+                assert_eq!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof,
+                    "{} of {length} bytes",
+                    format.name()
+                );
             }
         }
     }

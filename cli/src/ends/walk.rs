@@ -95,7 +95,11 @@ pub(super) fn pictures_behind(jpeg: &mut (impl Read + Seek)) -> io::Result<Vec<u
             [0xff, 0xe2, _, _, b'M', b'P', b'F', 0] => {
                 let mut index = Vec::new();
                 jpeg.take(length.saturating_sub(6)).read_to_end(&mut index)?;
-                return Ok(offsets(&index).unwrap_or_default().into_iter().map(|offset| at + 8 + offset).collect());
+                return Ok(offsets(&index)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|offset| at + 8 + offset)
+                    .collect());
             }
             // The coded data begins.
             [0xff, 0xda | 0xd9, ..] => return Ok(Vec::new()),
@@ -118,7 +122,9 @@ fn offsets(index: &[u8]) -> Option<Vec<u64>> {
     };
     let directory = word(4)?;
     let entries = usize::from(half(directory)?);
-    let entry = (0..entries).map(|entry| directory + 2 + 12 * entry).find(|&entry| half(entry) == Some(0xb002))?;
+    let entry = (0..entries)
+        .map(|entry| directory + 2 + 12 * entry)
+        .find(|&entry| half(entry) == Some(0xb002))?;
     let (length, table) = (word(entry + 4)?, word(entry + 8)?);
     let offsets = (0..length / 16).map_while(|picture| word(table.checked_add(16 * picture + 8)?));
     Some(offsets.filter(|&offset| offset > 0).map(|offset| offset as u64).collect())
@@ -165,7 +171,9 @@ fn number(bytes: &mut dyn Bytes) -> io::Result<u64> {
             match bytes.peek(1)?.first().copied() {
                 Some(b'0'..=b'9' | b'#') => {}
                 Some(white) if is_white(white) => return byte(bytes).map(|_| number),
-                Some(_) => return Err(broken("no white space follows a number in the header of this PNM")),
+                Some(_) => {
+                    return Err(broken("no white space follows a number in the header of this PNM"));
+                }
                 None => return Err(cut_off()),
             }
         }
@@ -190,7 +198,11 @@ fn text(bytes: &mut dyn Bytes, mut values: u64, digits: bool) -> Walked {
                 values -= u64::from(inside);
                 inside = false;
             }
-            _ => return Err(broken("something else than a number stands among the pixels of this PNM")),
+            _ => {
+                return Err(broken(
+                    "something else than a number stands among the pixels of this PNM",
+                ));
+            }
         }
     }
     Ok(())
@@ -208,12 +220,15 @@ fn pam(bytes: &mut dyn Bytes) -> Walked {
             read += 1;
             match byte(bytes)? {
                 b'\n' => break,
-                _ if read > MOST_LINES => return Err(broken("the header of this PAM does not end")),
+                _ if read > MOST_LINES => {
+                    return Err(broken("the header of this PAM does not end"));
+                }
                 byte => line.push(byte),
             }
         }
         let line = String::from_utf8_lossy(&line);
-        let (name, value) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let (name, value) =
+            line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let which = match name {
             "ENDHDR" => break,
             "WIDTH" => 0,
@@ -239,7 +254,9 @@ pub(super) fn array_of_numpy(bytes: &mut dyn Bytes) -> Walked {
 /// As long as the header says, and at least as long as the pixels need: some writers leave the length 0.
 pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 18] = array(bytes)?;
-    let word = |from: &[u8], at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
+    let word = |from: &[u8], at: usize| {
+        u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]])
+    };
     let half = |from: &[u8], at: usize| u64::from(u16::from_le_bytes([from[at], from[at + 1]]));
     let (length, pixels, header) = (word(&start, 2), word(&start, 10), word(&start, 14));
     if !(12..=1 << 16).contains(&header) {
@@ -252,7 +269,8 @@ pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
         16..20 => (word(&info, 0).into(), word(&info, 4).into(), half(&info, 10), 0, 0),
         _ => {
             let signed = |at| u64::from((word(&info, at) as i32).unsigned_abs());
-            let (packed, size) = if header >= 24 { (word(&info, 12), word(&info, 16)) } else { (0, 0) };
+            let (packed, size) =
+                if header >= 24 { (word(&info, 12), word(&info, 16)) } else { (0, 0) };
             (signed(0), signed(4), half(&info, 10), packed, size)
         }
     };
@@ -297,7 +315,9 @@ pub(super) fn webp(bytes: &mut dyn Bytes) -> Walked {
 /// Codes until each pixel has one, and eight bytes (<https://qoiformat.org>).
 pub(super) fn qoi(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 14] = array(bytes)?;
-    let word = |at: usize| u64::from(u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]));
+    let word = |at: usize| {
+        u64::from(u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]))
+    };
     let mut pixels = product(&[word(4), word(8)]);
     while pixels > 0 {
         let (more, run) = match byte(bytes)? {
@@ -316,7 +336,9 @@ pub(super) fn qoi(bytes: &mut dyn Bytes) -> Walked {
 /// Eight bytes for each pixel.
 pub(super) fn farbfeld(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 16] = array(bytes)?;
-    let word = |at: usize| u64::from(u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]));
+    let word = |at: usize| {
+        u64::from(u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]))
+    };
     bytes.skip(product(&[word(8), word(12), 8]))
 }
 
@@ -331,14 +353,17 @@ pub(super) fn hdr(bytes: &mut dyn Bytes) -> Walked {
         loop {
             match byte(bytes)? {
                 b'\n' => return io::Result::Ok(String::from_utf8_lossy(&line).into_owned()),
-                _ if line.len() > MOST_LINE => return Err(broken("a line of this Radiance header does not end")),
+                _ if line.len() > MOST_LINE => {
+                    return Err(broken("a line of this Radiance header does not end"));
+                }
                 byte => line.push(byte),
             }
         }
     };
     while !next(bytes)?.is_empty() {}
     let extents = next(bytes)?;
-    let numbers: Vec<u64> = extents.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> =
+        extents.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [rows, width] = numbers[..] else {
         return Err(broken("the extents of this Radiance picture are not two numbers"));
     };
@@ -384,14 +409,25 @@ pub(super) fn exr(bytes: &mut dyn Bytes) -> Walked {
         exr::error::Error::Invalid(what) if what == "reference to missing bytes" => cut_off(),
         _ => broken("the header of this OpenEXR file is damaged"),
     })?;
-    let chunks = found.headers.iter().fold(0u64, |sum, header| sum.saturating_add(header.chunk_count as u64));
+    let chunks = found
+        .headers
+        .iter()
+        .fold(0u64, |sum, header| sum.saturating_add(header.chunk_count as u64));
     bytes.skip(chunks.saturating_mul(8))?;
     for _ in 0..chunks {
-        let part = if found.requirements.has_multiple_layers { u32::from_le_bytes(array(bytes)?) as usize } else { 0 };
-        let header = found.headers.get(part).ok_or_else(|| broken("a chunk of this OpenEXR file has no part"))?;
+        let part = if found.requirements.has_multiple_layers {
+            u32::from_le_bytes(array(bytes)?) as usize
+        } else {
+            0
+        };
+        let header = found
+            .headers
+            .get(part)
+            .ok_or_else(|| broken("a chunk of this OpenEXR file has no part"))?;
         bytes.skip(if matches!(header.blocks, BlockDescription::Tiles(_)) { 16 } else { 4 })?;
         let size = if header.deep {
-            let [table, samples, _] = [array(bytes)?, array(bytes)?, array(bytes)?].map(u64::from_le_bytes);
+            let [table, samples, _] =
+                [array(bytes)?, array(bytes)?, array(bytes)?].map(u64::from_le_bytes);
             table.saturating_add(samples)
         } else {
             u32::from_le_bytes(array(bytes)?).into()
@@ -409,14 +445,18 @@ pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
             return Ok(());
         }
         let start = bytes.peek(16)?;
-        let named = start.get(4..8).is_some_and(|name| name.iter().all(|&byte| matches!(byte, b' '..=b'~' | 0xa9)));
+        let named = start
+            .get(4..8)
+            .is_some_and(|name| name.iter().all(|&byte| matches!(byte, b' '..=b'~' | 0xa9)));
         if !named {
             return Ok(());
         }
         let size = match u32::from_be_bytes([start[0], start[1], start[2], start[3]]) {
             // To the end of the file.
             0 => u64::MAX,
-            1 if start.len() == 16 => start[8..].iter().fold(0, |size, &byte| size << 8 | u64::from(byte)),
+            1 if start.len() == 16 => {
+                start[8..].iter().fold(0, |size, &byte| size << 8 | u64::from(byte))
+            }
             size => size.into(),
         };
         if size < 8 {

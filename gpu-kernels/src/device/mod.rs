@@ -24,7 +24,10 @@ pub(crate) use core::arch::asm;
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub(crate) use absent::*;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
-#[allow(unused_imports, reason = "the studies' kernels take this file too, and have no products")]
+#[allow(
+    unused_imports,
+    reason = "the studies' kernels take this file too, and have no products"
+)]
 pub(crate) use mma::*;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 pub(crate) use nvptx::*;

@@ -27,7 +27,9 @@ pub(crate) fn wait_for_kernels_ahead() {
 pub(crate) fn let_next_kernel_begin() {
     if EARLY_LAUNCHES {
         // SAFETY: what the next kernel reads it waits for.
-        unsafe { asm!("griddepcontrol.launch_dependents;", options(nomem, nostack, preserves_flags)) }
+        unsafe {
+            asm!("griddepcontrol.launch_dependents;", options(nomem, nostack, preserves_flags))
+        }
     }
 }
 
@@ -381,7 +383,9 @@ pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     // SAFETY: as the caller promised.
-    unsafe { asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags))
+    }
 }
 
 /// Writes the lower half of `value` at an even address.
@@ -391,7 +395,9 @@ pub(crate) unsafe fn store_u8(at: u64, value: u32) {
 #[inline(always)]
 pub(crate) unsafe fn store_u16(at: u64, value: u32) {
     // SAFETY: as the caller promised.
-    unsafe { asm!("st.global.u16 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("st.global.u16 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags))
+    }
 }
 
 /// Defines `$name`, which writes N words, 1, 2 or 4, by this instruction.
@@ -622,7 +628,8 @@ pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
         const SCALE: f32 = f32::from_bits((127 + 24) << 23);
         // Added to a number below 2^22, it leaves the integer in the lowest bits.
         const SHIFT: f32 = 12_582_912.0;
-        let whole = four.map(|number| fma(number, SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32);
+        let whole = four
+            .map(|number| fma(number, SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32);
         let halves = [pack_halves(whole[1], whole[0]), pack_halves(whole[3], whole[2])];
         return (halves, pack_bytes(whole[1], whole[0], pack_bytes(whole[3], whole[2], 0)));
     }
@@ -1053,7 +1060,9 @@ impl Shared {
 pub(crate) fn first_tap() -> usize {
     let zero: u32;
     // SAFETY: reads a special register.
-    unsafe { asm!("mov.u32 {}, %tid.z;", out(reg32) zero, options(pure, nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("mov.u32 {}, %tid.z;", out(reg32) zero, options(pure, nomem, nostack, preserves_flags))
+    };
     zero as usize
 }
 

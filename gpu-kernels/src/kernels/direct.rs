@@ -149,7 +149,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
     while y < pass.region.y1 {
         let top = y - window.anchor_y;
-        let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
+        let leaves = border::leaves(left, window.cols, pass.width)
+            || border::leaves(top, window.rows, pass.height);
         // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in the region, and
         // `taps` are the window's from row `r` on.
         unsafe {
@@ -157,7 +158,9 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
             if !leaves && source.is_plain() {
                 let mut row = source.plain_row(top).at_plain(left);
                 while r < window.rows {
-                    by::<8>(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
+                    by::<8>(window.cols, |c| {
+                        sum = fma(taps.tap(c as usize), load(row, c as usize), sum)
+                    });
                     taps = taps.skip(window.cols as usize);
                     row = one_below(pass, row);
                     r += 1;
@@ -167,7 +170,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                 Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 // Hidden, so that nothing of the border rule is computed ahead: the loop above wants the registers.
-                let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
+                let pass =
+                    &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
                 let source = Source::new(pass);
                 while r < window.rows {
                     let row = source.row(top + r);
@@ -230,7 +234,8 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
                     let mut y = opaque(y);
                     let end = y + PER as i32;
                     while y < end && y < pass.region.y1 {
-                        if beside || border::leaves(y - window.anchor_y, extent.rows(), pass.height) {
+                        if beside || border::leaves(y - window.anchor_y, extent.rows(), pass.height)
+                        {
                             target.write_plain(x, y, Source::new(pass).pixel_inside(x, y));
                         }
                         y += 1;
@@ -304,7 +309,8 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
             let mut p = pixels.start;
             while p < pixels.end {
                 // SAFETY: likewise.
-                sums[p] = fma_in_place(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
+                sums[p] =
+                    fma_in_place(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
                 p += 1;
             }
         };

@@ -164,7 +164,8 @@ host! {
 }
 
 /// A kernel's work on an input row of values of type T.
-pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> {
+pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
+{
     /// What it keeps from row to row: for the families, the sums of the K output rows in progress, newest first.
     type State;
 
@@ -181,7 +182,9 @@ pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usi
 /// Every tap for every value.
 struct Direct(Parameter);
 
-impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> Step<T, K, C, V, W> for Direct {
+impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
+    Step<T, K, C, V, W> for Direct
+{
     type State = [[f32; V]; K];
     const START: Self::State = [[0.0; V]; K];
 
@@ -209,7 +212,9 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
 /// A row pass, then a column pass.
 struct Fused(Parameter);
 
-impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> Step<T, K, C, V, W> for Fused {
+impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
+    Step<T, K, C, V, W> for Fused
+{
     type State = [[f32; V]; K];
     const START: Self::State = [[0.0; V]; K];
 
@@ -340,7 +345,8 @@ unsafe fn inside<
         loop {
             at = at.wrapping_add(below);
             far = far.wrapping_add(below);
-            let next = turn(input, output, step, &mut state, &row, (y, top, last_far), (at, far, to));
+            let next =
+                turn(input, output, step, &mut state, &row, (y, top, last_far), (at, far, to));
             if y == bottom {
                 break;
             }
@@ -352,7 +358,15 @@ unsafe fn inside<
             at = at.wrapping_add(below);
             far = far.wrapping_add(below);
             let to_next = to.wrapping_add(out_below);
-            row = turn(input, output, step, &mut state, &next, (y + 1, top, last_far), (at, far, to_next));
+            row = turn(
+                input,
+                output,
+                step,
+                &mut state,
+                &next,
+                (y + 1, top, last_far),
+                (at, far, to_next),
+            );
             if y + 1 == bottom {
                 break;
             }

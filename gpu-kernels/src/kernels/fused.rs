@@ -98,7 +98,11 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
     const START: Self::State = [[0.0; PX]; K];
 
     #[inline(always)]
-    unsafe fn step(&self, rows: [[f32; MAX_SHARE]; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R] {
+    unsafe fn step(
+        &self,
+        rows: [[f32; MAX_SHARE]; R],
+        sums: &mut [[f32; PX]; K],
+    ) -> [[f32; PX]; R] {
         let skew = ring_apron(K as i32) as usize - K / 2;
         let mut across = [[0.0; PX]; R];
         let mut col = 0;

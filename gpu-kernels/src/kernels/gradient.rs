@@ -199,7 +199,9 @@ impl<const PX: usize, const R: usize> Step<3, PX, R> for Magnitude {
 /// The magnitude, from rows of bytes as they lie in memory; its root correctly rounded if `F`.
 struct Bytes<const F: bool>(Parameter);
 
-impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U8, 3, C, V, W> for Bytes<F> {
+impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U8, 3, C, V, W>
+    for Bytes<F>
+{
     type State = Kept<V>;
     const START: Self::State = Kept::NONE;
 
@@ -210,8 +212,11 @@ impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U
         let mut complete = [0.0; V];
         let mut i = 0;
         while i < V {
-            let three =
-                [value::<U8, 3, C, W>(row, i), value::<U8, 3, C, W>(row, C + i), value::<U8, 3, C, W>(row, 2 * C + i)];
+            let three = [
+                value::<U8, 3, C, W>(row, i),
+                value::<U8, 3, C, W>(row, C + i),
+                value::<U8, 3, C, W>(row, 2 * C + i),
+            ];
             let next = (three[2] - three[0], smoothed(three, weights, 0.0, fma));
             let squares = state.take(i, next, weights);
             complete[i] = if F { sqrt(squares) } else { sqrt_near(squares) + bias };

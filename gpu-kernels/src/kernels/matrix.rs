@@ -108,7 +108,13 @@ host! {
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
 /// and the shared memory that the ring needs, and results in doubt if they wait.
 #[inline(always)]
-unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize, const WAITS: bool>(
+unsafe fn slide<
+    const D: usize,
+    const S: usize,
+    const P: usize,
+    const T: usize,
+    const WAITS: bool,
+>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),

@@ -186,7 +186,8 @@ unsafe fn is_needed(doubts: &Doubts) -> bool {
 /// There is a list, which no other block uses; all threads of the block call, and shared memory is that of [`VERDICT_SHARED`].
 #[inline(always)]
 unsafe fn verdict(doubts: &Doubts, most: u32) {
-    let (shared, thread, threads) = (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
+    let (shared, thread, threads) =
+        (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
     let (mut count, mut overflows) = (0, false);
     // SAFETY: as the caller promised; the block meets between what threads store and what others load.
     unsafe {
@@ -347,7 +348,9 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
                 if x < pass.region.x1 && y < middle.end_row {
                     let high = sums[group][DIGITS - 1][i].wrapping_add((BIAS >> 32) as i32);
                     // SAFETY: the place is this thread's.
-                    unsafe { store_words(middle.at(x, y), [word(&sums[group], 0, i), high as u32]) };
+                    unsafe {
+                        store_words(middle.at(x, y), [word(&sums[group], 0, i), high as u32])
+                    };
                 }
                 i += 1;
             }
@@ -432,7 +435,12 @@ unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &En
                     load_sums(pass, &column, (left, top + done - window.anchor_y), count);
                     barrier();
                     let at = column.band.wrapping_add(STEP_BYTES * (done / STEP) as u64);
-                    add::<PLANES, WEIGHTS, COLUMN_GROUPS>(&mut sums, at, stride(COLUMN_CHUNK), count);
+                    add::<PLANES, WEIGHTS, COLUMN_GROUPS>(
+                        &mut sums,
+                        at,
+                        stride(COLUMN_CHUNK),
+                        count,
+                    );
                     barrier();
                 }
                 done += count;
@@ -454,7 +462,12 @@ unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &En
 /// # Safety
 /// The pass and the column describe allocated memory; the whole block calls, whose shared memory is that of the column pass.
 #[inline(always)]
-unsafe fn load_sums(pass: &Pass, Column { middle, outside, .. }: &Column, (x, y): (i32, i32), count: i32) {
+unsafe fn load_sums(
+    pass: &Pass,
+    Column { middle, outside, .. }: &Column,
+    (x, y): (i32, i32),
+    count: i32,
+) {
     let (shared, column) = (Shared::dynamic(), thread_x() & 15);
     let (rows, stride) = (ACROSS - 16 + count, stride(COLUMN_CHUNK));
     let is_inside = y >= middle.first_row && y + rows <= middle.end_row;
@@ -467,7 +480,8 @@ unsafe fn load_sums(pass: &Pass, Column { middle, outside, .. }: &Column, (x, y)
         let mut i = 0;
         while i < 4 {
             let y = y + 4 * quad + i as i32;
-            let found = if is_inside { y } else { border::resolve_briefly(pass.border, y, pass.height) };
+            let found =
+                if is_inside { y } else { border::resolve_briefly(pass.border, y, pass.height) };
             // Rows that no result needs may not be there: the nearest one stands for them.
             let there = found.max(middle.first_row).min(middle.end_row - 1);
             // SAFETY: the row sum is there.
@@ -477,12 +491,15 @@ unsafe fn load_sums(pass: &Pass, Column { middle, outside, .. }: &Column, (x, y)
             i += 1;
         }
         let [a, b, c, d] = transposed(low);
-        let (upper, lower) = (permute::<0x5410>(high[0], high[1]), permute::<0x5410>(high[2], high[3]));
+        let (upper, lower) =
+            (permute::<0x5410>(high[0], high[1]), permute::<0x5410>(high[2], high[3]));
         let words = [a, b, c, d, permute::<0x6420>(upper, lower), permute::<0x7531>(upper, lower)];
         let mut plane = 0;
         while plane < PLANES {
             // SAFETY: the word lies in the tile.
-            unsafe { shared.store(start + stride * plane as i32 + 8 * quad, f32::from_bits(words[plane])) };
+            unsafe {
+                shared.store(start + stride * plane as i32 + 8 * quad, f32::from_bits(words[plane]))
+            };
             plane += 1;
         }
         quad += 16;
@@ -516,7 +533,8 @@ unsafe fn write<const WEIGHTS: usize>(
                 // SAFETY: the place is this thread's, and the pass describes allocated memory.
                 unsafe {
                     if has_point {
-                        let byte = source.pixel(x + ending.apart[0], y + ending.apart[1]) as i32 as u64;
+                        let byte =
+                            source.pixel(x + ending.apart[0], y + ending.apart[1]) as i32 as u64;
                         sum = plus(sum, times(ending.point, byte));
                     }
                     store_bits(U8, target.at(x, y), ending.divisor.byte(sum[1] as i64, sum[0]));

@@ -267,9 +267,11 @@ impl<'a> Place<'a> {
     fn way(&self, words: i32) -> u32 {
         let (pass, plane) = (self.source.pass, self.source.plane());
         let (pixel, ahead) = (plane.pixel, self.ahead());
-        let has_words = self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
+        let has_words =
+            self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
         // From the row's first byte of this channel on.
-        let (first, end) = (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
+        let (first, end) =
+            (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
         if !has_words || !(1..=4).contains(&pixel) || first < 0 {
             ALONE
         } else if pixel == 1 && first + 4 * words as i64 + 4 <= end {
@@ -373,9 +375,11 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
     while word < words {
         let columns = if WAY == ALONE { at.columns(at.left + 4 * word) } else { [0; 4] };
         let mut row = first_row;
-        let first = at.start.wrapping_sub(at.ahead() as u64).wrapping_add(mul_wide(across, word) as u64);
+        let first =
+            at.start.wrapping_sub(at.ahead() as u64).wrapping_add(mul_wide(across, word) as u64);
         let mut from = first.wrapping_add((row as i64 * stride) as u64);
-        let mut digits = taps.wrapping_add((row as i64 * mul_wide(words, BYTES) + mul_wide(word, BYTES)) as u64);
+        let mut digits =
+            taps.wrapping_add((row as i64 * mul_wide(words, BYTES) + mul_wide(word, BYTES)) as u64);
         while row < window.rows {
             let mut sums = [0; TABLE_DIGITS];
             let end = row.saturating_add(rows * STEPS).min(window.rows);
@@ -384,7 +388,8 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
                 unsafe {
                     let bytes = match WAY {
                         WORDS => {
-                            let ([low], [high]) = (load_words(from), load_words(from.wrapping_add(4)));
+                            let ([low], [high]) =
+                                (load_words(from), load_words(from.wrapping_add(4)));
                             funnel(low, high, bits)
                         }
                         SPREAD => spread.load(from),
@@ -416,7 +421,8 @@ unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum 
     if high | low == 0 {
         return Sum::ZERO;
     }
-    let (column, row) = (at.column(at.left + (window.cols >> 1)), at.row(at.top + (window.rows >> 1)));
+    let (column, row) =
+        (at.column(at.left + (window.cols >> 1)), at.row(at.top + (window.rows >> 1)));
     // SAFETY: as the caller promised.
     let byte = unsafe { at.byte(row, column) } as i64;
     Sum { high: high * byte, low: low * byte }
@@ -444,11 +450,17 @@ unsafe fn of_products(at: &Place<'_>, window: &Window, team: Team, products: &Pr
 /// # Safety
 /// Likewise.
 #[inline(always)]
-unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
+unsafe fn summed<const WAY: u32>(
+    at: &Place<'_>,
+    window: &Window,
+    team: Team,
+    products: &Products,
+) -> Sum {
     let ((first_word, first_step), rows) = (team.place(), team.rows());
     // Words begin where those of memory do: the row's taps are moved instead.
     let ahead = if WAY == WORDS { at.ahead() } else { 0 };
-    let (spread, across) = (at.spread(), if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 });
+    let (spread, across) =
+        (at.spread(), if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 });
     let (words, steps) = ((window.cols + ahead + 3) >> 2, (window.rows + 3) >> 2);
     let mut sum = Sum::ZERO;
     let (mut term, mut columns_taps) = (opaque(0), products.taps);
@@ -457,7 +469,10 @@ unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, pr
         let mut word = first_word;
         while word < words {
             let columns = if WAY == ALONE { at.columns(at.left + 4 * word) } else { [0; 4] };
-            let first = at.start.wrapping_sub(at.ahead() as u64).wrapping_add(mul_wide(across, word) as u64);
+            let first = at
+                .start
+                .wrapping_sub(at.ahead() as u64)
+                .wrapping_add(mul_wide(across, word) as u64);
             let mut step = first_step;
             while step < steps {
                 let mut sums = [[0; COLUMN_DIGITS]; 4];
@@ -470,7 +485,8 @@ unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, pr
                         let row = (4 * step + i as i32).min(window.rows - 1);
                         // SAFETY: as the caller promised.
                         lines[i] = unsafe {
-                            let from = first.wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
+                            let from = first
+                                .wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
                             match WAY {
                                 WORDS => load_words::<1>(from)[0],
                                 SPREAD => spread.load(from),
@@ -479,9 +495,11 @@ unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, pr
                         };
                         i += 1;
                     }
-                    let digits = columns_taps.wrapping_add(mul_wide(step, COLUMN_BYTES as i32) as u64);
+                    let digits =
+                        columns_taps.wrapping_add(mul_wide(step, COLUMN_BYTES as i32) as u64);
                     // SAFETY: as the caller promised.
-                    let ([a, b, c, d], [e]) = unsafe { (load_words(digits), load_words(digits.wrapping_add(16))) };
+                    let ([a, b, c, d], [e]) =
+                        unsafe { (load_words(digits), load_words(digits.wrapping_add(16))) };
                     let bytes = transposed(lines);
                     i = 0;
                     while i < 4 {
@@ -494,7 +512,8 @@ unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, pr
                 while i < 4 {
                     let place = ROW_PADDING.0 as i32 + 4 * word + i as i32 - ahead;
                     // SAFETY: as the caller promised; there are zeros before and behind the row.
-                    let [low, high] = unsafe { load_words(row_taps.wrapping_add(mul_wide(place, 8) as u64)) };
+                    let [low, high] =
+                        unsafe { load_words(row_taps.wrapping_add(mul_wide(place, 8) as u64)) };
                     sum = sum.plus_product(number(&sums[i]), low as i64 | (high as i64) << 32);
                     i += 1;
                 }
@@ -534,7 +553,13 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
 /// # Safety
 /// The pass has a list and describes allocated memory; the launch has the block and the shared memory stated above.
 #[inline(always)]
-unsafe fn each_result(pass: &Pass, window: &Window, team: Team, planes: i32, byte: impl Fn(&Place<'_>, bool) -> u32) {
+unsafe fn each_result(
+    pass: &Pass,
+    window: &Window,
+    team: Team,
+    planes: i32,
+    byte: impl Fn(&Place<'_>, bool) -> u32,
+) {
     let (thread, threads) = (32 * thread_y() + thread_x(), 32 * block_height());
     let shift = team.across + team.down;
     let is_block = team.is_block != 0;
@@ -607,7 +632,8 @@ unsafe fn added(sum: Sum, team: Team) -> Sum {
 #[inline(always)]
 unsafe fn exchanged(number: i64, apart: u32) -> i64 {
     // SAFETY: as the caller promised.
-    let (low, high) = unsafe { (exchange(number as u32, apart), exchange((number >> 32) as u32, apart)) };
+    let (low, high) =
+        unsafe { (exchange(number as u32, apart), exchange((number >> 32) as u32, apart)) };
     low as i64 | (high as i64) << 32
 }
 
@@ -632,7 +658,8 @@ impl Pixel {
     #[inline(always)]
     fn leaves(&self, pass: &Pass, window: &Window) -> bool {
         let (left, top) = (self.x - window.anchor_x, self.y - window.anchor_y);
-        border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height)
+        border::leaves(left, window.cols, pass.width)
+            || border::leaves(top, window.rows, pass.height)
     }
 }
 
@@ -653,7 +680,8 @@ impl Segment {
     #[inline(always)]
     fn new(pass: &Pass, number: i32, noted: u32, planes: i32) -> Self {
         let region = &pass.region;
-        let quads = ((((region.x1 + 3) >> 2) - (region.x0 >> 2)) + Doubts::SEGMENTS - 1) / Doubts::SEGMENTS;
+        let quads =
+            ((((region.x1 + 3) >> 2) - (region.x0 >> 2)) + Doubts::SEGMENTS - 1) / Doubts::SEGMENTS;
         let is_all = noted > pass.doubts.capacity;
         let lines = mul_wide(quads * planes, region.y1 - region.y0);
         let count = if is_all { 4 * lines } else { noted as i64 };
@@ -688,9 +716,19 @@ impl Segment {
         } else {
             let at = pass.doubts.place(self.number, i as u32);
             // SAFETY: the place is one of the list's.
-            unsafe { Pixel { x: reload_word(at) as i32, y: reload_word(at + 4) as i32, z: reload_word(at + 8) as i32 } }
+            unsafe {
+                Pixel {
+                    x: reload_word(at) as i32,
+                    y: reload_word(at + 4) as i32,
+                    z: reload_word(at + 8) as i32,
+                }
+            }
         };
-        if pass.border == border::KEEP && result.leaves(pass, window) { Pixel::NONE } else { result }
+        if pass.border == border::KEEP && result.leaves(pass, window) {
+            Pixel::NONE
+        } else {
+            result
+        }
     }
 }
 

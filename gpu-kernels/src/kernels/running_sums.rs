@@ -334,7 +334,12 @@ host! {
 /// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else up to [`MOST_WARPS`], in y; there are as many in x as there
 /// are strips; it has [`shared_bytes`], of `window.rows` rows if NEAR.
 #[inline(always)]
-unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: &Mean, filtered: i32, rows: i32) {
+unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
+    pass: &Pass,
+    mean: &Mean,
+    filtered: i32,
+    rows: i32,
+) {
     const { assert!(C > 0 && C <= 4 && V.is_multiple_of(C)) }
     let warps = if NEAR { 1 } else { block_height() };
     let strip = Strip::new::<C>(pass, mean, warps, rows);
@@ -460,7 +465,9 @@ impl Strip {
         let words = words(warps, reach);
         let begin = (region.x0 * channels) & !3;
         // `checked`, so that no panic is compiled in; there are strips.
-        let divided = |count: i32, by: i32| ((count + by - 1) as u32).checked_div(by as u32).unwrap_or(0) as i32;
+        let divided = |count: i32, by: i32| {
+            ((count + by - 1) as u32).checked_div(by as u32).unwrap_or(0) as i32
+        };
         let across = divided(region.x1 * channels - begin, 4 * words);
         let (column, line) = edges_first(block_x(), across, divided(region.y1 - region.y0, rows));
         let x = begin + 4 * words * column;
@@ -468,7 +475,16 @@ impl Strip {
         let top = region.y0 + rows * line;
         let bottom = if region.y1 - top < rows { region.y1 } else { top + rows };
         let left = needed & !3;
-        Self { x, words, left, skew: needed - left, reach, top, bottom, first: top - window.anchor_y }
+        Self {
+            x,
+            words,
+            left,
+            skew: needed - left,
+            reach,
+            top,
+            bottom,
+            first: top - window.anchor_y,
+        }
     }
 }
 
@@ -503,7 +519,12 @@ impl<'a, const C: usize> Input<'a, C> {
     /// # Safety
     /// As for [`slide`].
     #[inline(always)]
-    unsafe fn new(pass: &'a Pass, layout: &Layout, (warps, above): (i32, i32), strip: &Strip) -> Self {
+    unsafe fn new(
+        pass: &'a Pass,
+        layout: &Layout,
+        (warps, above): (i32, i32),
+        strip: &Strip,
+    ) -> Self {
         let (channels, thread) = (C as i32, 32 * thread_y() + thread_x());
         let source = Source::of_channel(&pass.src, pass, block_z() * channels);
         let first = strip.left + VALUES * thread;
@@ -526,11 +547,15 @@ impl<'a, const C: usize> Input<'a, C> {
                 let shifted = (first + i).wrapping_add(channels.wrapping_mul(beside)) as u32;
                 let pixel = shifted / C as u32;
                 let channel = shifted - C as u32 * pixel;
-                let column = border::resolve(pass.border, (pixel as i32).wrapping_sub(beside), pass.width);
+                let column =
+                    border::resolve(pass.border, (pixel as i32).wrapping_sub(beside), pass.width);
                 let (column, outside) = if column < 0 { (0, OUTSIDE) } else { (column, 0) };
                 let number = channels as u32 * column as u32 + channel;
                 // SAFETY: the place is this thread's.
-                unsafe { Shared::dynamic().store(numbers.0 + numbers.1 * i, f32::from_bits(number | outside)) };
+                unsafe {
+                    Shared::dynamic()
+                        .store(numbers.0 + numbers.1 * i, f32::from_bits(number | outside))
+                };
                 i = opaque(i + 1);
             }
         }
@@ -575,17 +600,22 @@ impl<'a, const C: usize> Input<'a, C> {
                 let mut bytes = [0; V];
                 let mut i = 0;
                 while i < V {
-                    let found = Shared::dynamic().load_word(self.numbers.0 + self.numbers.1 * i as i32);
+                    let found =
+                        Shared::dynamic().load_word(self.numbers.0 + self.numbers.1 * i as i32);
                     let number = (found & !OUTSIDE) as i32;
                     // Channels of a pixel are side by side, and so are pixels then; those of a single channel may be anywhere.
-                    let at = if C == 1 { row.at(number) } else { row.at(0).wrapping_add(number as u64) };
+                    let at =
+                        if C == 1 { row.at(number) } else { row.at(0).wrapping_add(number as u64) };
                     let byte = load_u8(at);
                     bytes[i] = if found & OUTSIDE != 0 { outside } else { byte };
                     i += 1;
                 }
                 let mut w = 0;
                 while w < WORDS {
-                    words[w] = bytes[4 * w] | bytes[4 * w + 1] << 8 | bytes[4 * w + 2] << 16 | bytes[4 * w + 3] << 24;
+                    words[w] = bytes[4 * w]
+                        | bytes[4 * w + 1] << 8
+                        | bytes[4 * w + 2] << 16
+                        | bytes[4 * w + 3] << 24;
                     w += 1;
                 }
             }
@@ -656,7 +686,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
             while other < warp {
                 let mut c = 0;
                 while c < C {
-                    before[c] = before[c].plus(N::from_bits(shared.load_word(4 * other + c as i32)));
+                    before[c] =
+                        before[c].plus(N::from_bits(shared.load_word(4 * other + c as i32)));
                     c += 1;
                 }
                 other += 1;
@@ -710,7 +741,9 @@ impl Windows {
             let mut i = 0;
             while i < 4 {
                 // SAFETY: as the caller promised.
-                let place = |first: i32| N::from_bits(unsafe { Shared::dynamic().load_word(first + 32 * n as i32) });
+                let place = |first: i32| {
+                    N::from_bits(unsafe { Shared::dynamic().load_word(first + 32 * n as i32) })
+                };
                 sums[n][i] = sums[n][i].plus(place(self.to[i])).minus(place(self.from[i]));
                 i += 1;
             }
@@ -738,8 +771,11 @@ impl<'a, const C: usize> Output<'a, C> {
     fn new(pass: &'a Pass, filtered: i32, strip: Strip) -> Self {
         let (z, channels) = (block_z() * C as i32, C as i32);
         let origin = pass.dst.origin(z, &pass.channels);
-        let copies = C == 4 && filtered == 3 && is_whole::<3>(&pass.src, channels, pass.src.origin(z, &pass.channels));
-        let takes_words = is_whole::<3>(&pass.dst, channels, origin) && (copies || filtered == channels);
+        let copies = C == 4
+            && filtered == 3
+            && is_whole::<3>(&pass.src, channels, pass.src.origin(z, &pass.channels));
+        let takes_words =
+            is_whole::<3>(&pass.dst, channels, origin) && (copies || filtered == channels);
         let (first, end) = (pass.region.x0 * channels, pass.region.x1 * channels);
         let (mut there, mut whole) = (0, 0);
         let mut n = 0;

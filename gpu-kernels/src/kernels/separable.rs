@@ -134,7 +134,14 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
         // `top`, so that all meet at the barriers; writes are guarded by the region.
         unsafe {
-            load_tile::<4>(pass, (tile, 0), pitch, (left - window.anchor_x, top), (pitch, ROWS_BLOCK.1 as i32), NO_END);
+            load_tile::<4>(
+                pass,
+                (tile, 0),
+                pitch,
+                (left - window.anchor_x, top),
+                (pitch, ROWS_BLOCK.1 as i32),
+                NO_END,
+            );
             barrier();
             if y < pass.region.y1 {
                 let target = Target::late(pass);
@@ -188,7 +195,8 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         let mut sums = [0.0; RESULTS];
         let mut done = 0;
         while done < window.cols {
-            let chunk = if window.cols - done < TAPS_CHUNK { window.cols - done } else { TAPS_CHUNK };
+            let chunk =
+                if window.cols - done < TAPS_CHUNK { window.cols - done } else { TAPS_CHUNK };
             // SAFETY: as in `rows_unrolled`.
             unsafe {
                 let pitch = rows_pitch(TAPS_CHUNK);
@@ -236,7 +244,12 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
 /// # Safety
 /// As for [`rows_unrolled`]; `original` is the image before the row pass.
 #[inline(always)]
-unsafe fn columns_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window, original: &Plane, taps: T) {
+unsafe fn columns_unrolled<const K: i32, T: TapSource>(
+    pass: &Pass,
+    window: &Window,
+    original: &Plane,
+    taps: T,
+) {
     let tile = Shared::dynamic();
     let x = pass.region.x0 + block_x() * WARP + thread_x();
     let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
@@ -304,7 +317,8 @@ unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
                         let mut i = 0;
                         while i < RESULTS {
                             let line = thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32 + row;
-                            sums[i] = fma(tap, tile.load(start + line * WARP + thread_x()), sums[i]);
+                            sums[i] =
+                                fma(tap, tile.load(start + line * WARP + thread_x()), sums[i]);
                             i += 1;
                         }
                     };
@@ -346,7 +360,14 @@ unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32)
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores at these places.
 #[inline(always)]
-unsafe fn finish(pass: &Pass, window: &Window, original: &Plane, (x, y): (i32, i32), apart: i32, sums: [f32; RESULTS]) {
+unsafe fn finish(
+    pass: &Pass,
+    window: &Window,
+    original: &Plane,
+    (x, y): (i32, i32),
+    apart: i32,
+    sums: [f32; RESULTS],
+) {
     if x >= pass.region.x1 {
         return;
     }

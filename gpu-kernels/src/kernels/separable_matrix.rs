@@ -178,7 +178,8 @@ unsafe fn slide<
     let lane = thread_x();
     // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
     unsafe {
-        let (row, column) = (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
+        let (row, column) =
+            (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
         let mut near = Near::<H, R, N>::load((row, column));
         // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their second half, and the same of the lower ones.
         let (line, second) = ((lane & 7) + (lane >> 4 << 3), 16 * (lane >> 3 & 1));
@@ -229,12 +230,15 @@ unsafe fn slide<
                     }
                 }
                 if missing <= 0 {
-                    let mut sums = along::<H, R, T, G, N>(bands, (column, &first), (stored, all, tile), &new);
+                    let mut sums =
+                        along::<H, R, T, G, N>(bands, (column, &first), (stored, all, tile), &new);
                     if bands.point != 0 {
                         let above = start - line * ring.pitch - 16 * (blocks - 1) * ring.pitch;
                         add_point::<P, G>(bands, &mut sums, above, tile);
                     }
-                    output.write(&bands.rounding, TILE * tile, &sums, || near = Near::load((row, column)));
+                    output.write(&bands.rounding, TILE * tile, &sums, || {
+                        near = Near::load((row, column))
+                    });
                 }
                 if H > 0 {
                     // In the place of the oldest ones, which nobody needs any more.
@@ -320,7 +324,12 @@ impl Stored {
     /// # Safety
     /// They have room in shared memory.
     #[inline(always)]
-    unsafe fn put<const T: usize, const G: usize>(self, number: i32, tile: i32, blocks: &[Block; G]) {
+    unsafe fn put<const T: usize, const G: usize>(
+        self,
+        number: i32,
+        tile: i32,
+        blocks: &[Block; G],
+    ) {
         let place = self.place::<T>(number, tile);
         let mut word = 0;
         while word < WORDS * G {
@@ -338,7 +347,9 @@ impl Stored {
     #[inline(always)]
     unsafe fn word(place: i32, (tile, half, digit): (usize, usize, usize)) -> u32 {
         // SAFETY: as the caller promised.
-        unsafe { Shared::dynamic().load_word(place + 32 * (WORDS * tile + 3 * half + digit) as i32) }
+        unsafe {
+            Shared::dynamic().load_word(place + 32 * (WORDS * tile + 3 * half + digit) as i32)
+        }
     }
 
     /// So many of the oldest blocks give their places to new ones; there is a multiple of as many.
@@ -376,7 +387,11 @@ unsafe fn across<const R: usize, const G: usize, const N: usize>(
             let mut step = 0;
             while step < R {
                 let half = if step + 1 < R { second } else { last };
-                let taps = if N == 1 { near[step] } else { fragments(fragment.wrapping_add(1536 * step as u64)) };
+                let taps = if N == 1 {
+                    near[step]
+                } else {
+                    fragments(fragment.wrapping_add(1536 * step as u64))
+                };
                 multiply::<G>(&mut sums, &taps, start + 32 * step as i32 + half, apart);
                 step += 1;
             }
@@ -405,7 +420,8 @@ unsafe fn across<const R: usize, const G: usize, const N: usize>(
                 let [lowest, second, third] = sums[t][i / 2];
                 let at = 2 * half + i % 2;
                 // Hidden, so that what follows stays a multiply-add.
-                let lower = opaque(second[at].wrapping_mul(factor).wrapping_add(lowest[at] >> down));
+                let lower =
+                    opaque(second[at].wrapping_mul(factor).wrapping_add(lowest[at] >> down));
                 four[i] = third[at].wrapping_mul(greatest).wrapping_add(lower) as u32;
                 i += 1;
             }
@@ -441,7 +457,12 @@ unsafe fn begin(at: u64) -> [i32; 4] {
 /// # Safety
 /// As for [`across`].
 #[inline(always)]
-unsafe fn multiply<const G: usize>(sums: &mut [[[[i32; 4]; 3]; 2]; G], taps: &[[u32; 4]; 3], at: i32, apart: i32) {
+unsafe fn multiply<const G: usize>(
+    sums: &mut [[[[i32; 4]; 3]; 2]; G],
+    taps: &[[u32; 4]; 3],
+    at: i32,
+    apart: i32,
+) {
     let shared = Shared::dynamic();
     let mut t = 0;
     while t < G {
@@ -543,7 +564,8 @@ unsafe fn add_pair<const G: usize>(
                 while d < 3 {
                     let weight = d + digit - 2;
                     // SAFETY: as the caller promised.
-                    sums[t][half][weight] = unsafe { mma_signed(sums[t][half][weight], taps[d], two) };
+                    sums[t][half][weight] =
+                        unsafe { mma_signed(sums[t][half][weight], taps[d], two) };
                     d += 1;
                 }
                 digit += 1;
@@ -560,7 +582,12 @@ unsafe fn add_pair<const G: usize>(
 /// # Safety
 /// As for [`slide`].
 #[inline(always)]
-unsafe fn add_point<const P: usize, const G: usize>(bands: &Bands, sums: &mut [Sums<3>; G], above: i32, tile: i32) {
+unsafe fn add_point<const P: usize, const G: usize>(
+    bands: &Bands,
+    sums: &mut [Sums<3>; G],
+    above: i32,
+    tile: i32,
+) {
     let (ring, lane) = (&bands.ring, opaque(thread_x()));
     let apart = if P == 1 { TILE } else { ring.tile };
     let mut lower = 0;
@@ -577,7 +604,8 @@ unsafe fn add_point<const P: usize, const G: usize>(bands: &Bands, sums: &mut [S
             while value < 4 {
                 // The second weight's sums count in units of a joined sum.
                 let sum = &mut sums[t][value / 2][1][2 * lower + value % 2];
-                *sum = sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
+                *sum =
+                    sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
                 value += 1;
             }
             t += 1;

@@ -203,7 +203,13 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// `pass` describes allocated memory, its source plain and aligned to 16 bytes, and the launch has 32 threads a row of the
 /// block and [`crate::tile::ring::ring_floats`] floats of shared memory for each.
 #[inline(always)]
-pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, const STAGES: usize, S: Step<K, PX, R>>(
+pub(crate) unsafe fn slide<
+    const K: usize,
+    const PX: usize,
+    const R: usize,
+    const STAGES: usize,
+    S: Step<K, PX, R>,
+>(
     pass: &Pass,
     anchor_y: i32,
     rows: i32,
@@ -303,7 +309,8 @@ pub(crate) unsafe fn slide_parted<
     let strip_left = pass.region.aligned_left() + block_x() * 32 * PX as i32;
     let input = Rows::<BYTES, K, PX>::new(pass, strip_left);
     let output = Results::<PX>::new::<K>(pass, strip_left, filtered);
-    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(if PX < 4 { PX } else { 4 });
+    let share =
+        (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(if PX < 4 { PX } else { 4 });
 
     let mut top = pass.region.y0 + block_y() * rows;
     while top < pass.region.y1 {

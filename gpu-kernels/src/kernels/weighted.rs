@@ -77,7 +77,11 @@ unsafe fn each_pixel(pass: &Pass, window: &Window, sums: &impl Sums, colours: i3
             if leaves && pass.border == border::KEEP {
                 while c <= colours {
                     let source = Source::of_channel(&pass.src, pass, first + c);
-                    Target::of_channel(pass, first + c).write_plain(x, y, source.pixel_inside(x, y));
+                    Target::of_channel(pass, first + c).write_plain(
+                        x,
+                        y,
+                        source.pixel_inside(x, y),
+                    );
                     c += 1;
                 }
             } else {
@@ -213,7 +217,8 @@ impl Sums for InF64 {
                     let (tap, alpha) = (load_f64(taps), value(0));
                     let mut n = 0;
                     while n < M {
-                        let part = if n + 1 < M { mul_f64(value(under.offsets[n]), alpha) } else { alpha };
+                        let part =
+                            if n + 1 < M { mul_f64(value(under.offsets[n]), alpha) } else { alpha };
                         sums[n] = add_f64(sums[n], mul_f64(tap, part));
                         n += 1;
                     }
@@ -270,7 +275,8 @@ impl Sums for Weights {
             }
             let point = (self.point[1] as i128) << 64 | self.point[0] as i128;
             if point != 0 {
-                let products = under.products(under.at(under.row(window.rows >> 1), window.cols >> 1));
+                let products =
+                    under.products(under.at(under.row(window.rows >> 1), window.cols >> 1));
                 add(&mut sums, point, &products);
             }
             let weight = sums[M - 1];

@@ -101,7 +101,10 @@ pub const fn flat_bytes(source: u32, k: i32, c: i32) -> u32 {
 /// Number `at` of the values of type T in a lane's words, counted from the leftmost that the window of its first value touches, as
 /// `2^-133` times itself, or `2^-141` times, or itself.
 #[inline(always)]
-pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize>(words: &[u32; W], at: usize) -> f32 {
+pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize>(
+    words: &[u32; W],
+    at: usize,
+) -> f32 {
     let number = in_word(T) * apron_words(T, K, C) - apron(K, C) + at;
     let word = words[number / in_word(T)];
     f32::from_bits(match (T, number % in_word(T)) {
@@ -126,7 +129,14 @@ pub(crate) struct Started<const W: usize> {
 }
 
 /// The rows of one strip, on their way in: values of type T, V of a lane, C channels, K tap columns, W words of a lane.
-pub(crate) struct Rows<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: usize> {
+pub(crate) struct Rows<
+    'a,
+    const T: u32,
+    const V: usize,
+    const C: usize,
+    const K: usize,
+    const W: usize,
+> {
     /// That of the first channel.
     source: Source<'a>,
     /// The number of the lane's first value in a row.
@@ -145,7 +155,9 @@ pub(crate) struct Rows<'a, const T: u32, const V: usize, const C: usize, const K
     outside: u32,
 }
 
-impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a, T, V, C, K, W> {
+impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: usize>
+    Rows<'a, T, V, C, K, W>
+{
     /// Bytes of a value.
     const BYTES: i32 = bytes(T);
     /// Values of a word.
@@ -160,7 +172,13 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
     /// The rows of the lane whose first value is number `x`, a multiple of V.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, x: i32) -> Self {
-        const { assert!((Self::OWN == 2 || Self::OWN == 4) && W == words(T, K, C, V) && Self::FETCHED <= 32 * TURNS) }
+        const {
+            assert!(
+                (Self::OWN == 2 || Self::OWN == 4)
+                    && W == words(T, K, C, V)
+                    && Self::FETCHED <= 32 * TURNS
+            )
+        }
         let source = Source::of_channel(&pass.src, pass, block_z() * C as i32);
         let width = pass.width * C as i32;
         let beside = Self::IN_WORD * Self::BESIDE as i32;
@@ -238,7 +256,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
     pub(crate) unsafe fn start(&self, y: i32) -> Started<W> {
         let row = self.source.row(y);
         let at = row.at(0).wrapping_add(Self::offset(self.x));
-        let mut started = Started { words: [0; W], beside: [self.outside; TURNS], is_outside: !row.is_inside() };
+        let mut started =
+            Started { words: [0; W], beside: [self.outside; TURNS], is_outside: !row.is_inside() };
         // SAFETY: as the caller promised; the row is there.
         unsafe {
             if self.is_inside {
@@ -248,7 +267,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
                 while w < W {
                     let offset = Self::IN_WORD * (w as i32 - Self::BESIDE as i32);
                     if self.is_word(self.x + offset) {
-                        started.words[w] = load_words::<1>(at.wrapping_add(Self::offset(offset)))[0];
+                        started.words[w] =
+                            load_words::<1>(at.wrapping_add(Self::offset(offset)))[0];
                     }
                     w += 1;
                 }
@@ -296,7 +316,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
             let mut w = 0;
             while w < W {
                 let first = self.x + Self::IN_WORD * (w as i32 - Self::BESIDE as i32);
-                let number = if first < 0 { first + beside } else { first - self.last_word() + beside };
+                let number =
+                    if first < 0 { first + beside } else { first - self.last_word() + beside };
                 // Words further right are not needed.
                 if !self.is_word(first) && number < Self::FETCHED as i32 {
                     // SAFETY: the word is one of those beside the row.
@@ -413,7 +434,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     #[inline(always)]
     pub(crate) fn has_strip(&self) -> bool {
         let first = self.x - V as i32 * thread_x();
-        first >= self.pass.region.x0 * C as i32 && first + 32 * V as i32 <= self.pass.region.x1 * C as i32
+        first >= self.pass.region.x0 * C as i32
+            && first + 32 * V as i32 <= self.pass.region.x1 * C as i32
     }
 
     /// The address of the lane's first value in row `y`.
@@ -438,7 +460,9 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         let mut w = 0;
         while w < Self::WORDS {
             let i = w * Self::IN_WORD;
-            let whole = |i: usize| fma(sums[i], Self::SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
+            let whole = |i: usize| {
+                fma(sums[i], Self::SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32
+            };
             words[w] = match R {
                 U8 => {
                     let [(high, bytes), (low, _)] = Self::rounded_twice(sums, i, self.bias);

@@ -18,7 +18,9 @@
 
 use crate::abi::Pass;
 use crate::device::*;
-use crate::pixel::{self, F16, F32, U8, U16, in_doubt, load_value, note, of_byte, of_half, to_bits, to_bytes};
+use crate::pixel::{
+    self, F16, F32, U8, U16, in_doubt, load_value, note, of_byte, of_half, to_bits, to_bytes,
+};
 use crate::tile::ring::{MAX_SHARE, ring_apron, ring_row};
 use crate::tile::view::{Source, Target, finished};
 
@@ -101,7 +103,11 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
                 _ if inside < Self::ROW => inside & !3,
                 _ => Self::ROW,
             },
-            end: if inside + ring_apron(K as i32) < Self::ROW { inside + ring_apron(K as i32) } else { Self::ROW },
+            end: if inside + ring_apron(K as i32) < Self::ROW {
+                inside + ring_apron(K as i32)
+            } else {
+                Self::ROW
+            },
             start: source.origin().wrapping_add((left as i64 * plane.pixel as i64) as u64),
             short_rows: plane.row == plane.row as i32 as i64,
             at: [0; TURNS],
@@ -188,7 +194,11 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
                 let start = if self.row_of::<C>(turn) == 0 { starts[0] } else { starts[1] };
                 // SAFETY: the four pixels lie in the image.
                 unsafe {
-                    load_four::<C, BYTES>(&mut raw, turn * words, start.wrapping_add((at as u32 * words as u32) as u64))
+                    load_four::<C, BYTES>(
+                        &mut raw,
+                        turn * words,
+                        start.wrapping_add((at as u32 * words as u32) as u64),
+                    )
                 };
             }
             turn += 1;
@@ -274,8 +284,10 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
             let line = number.checked_div(columns).unwrap_or(0);
             let column = number - line * columns;
             let at = if column < lo { column } else { column - lo + hi };
-            let (row, channel) = if line >= self.channels { (1, line - self.channels) } else { (0, line) };
-            let row = Source::of_channel(&pass.src, pass, block_z() * self.channels + channel).row(y + row);
+            let (row, channel) =
+                if line >= self.channels { (1, line - self.channels) } else { (0, line) };
+            let row = Source::of_channel(&pass.src, pass, block_z() * self.channels + channel)
+                .row(y + row);
             // SAFETY: the place is this thread's; the border rule finds a pixel for any column.
             unsafe { self.shared.store(to + line * Self::ROW + at, row.pixel(self.left + at)) };
             number += 32 * self.channels;
@@ -291,7 +303,9 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
     pub(crate) unsafe fn read(&self, half: i32, row: i32, count: usize) -> [f32; MAX_SHARE] {
         let plane = ((half * ROUND + row) * self.channels + thread_y()) * Self::ROW;
         // SAFETY: the last lane's share ends with the row.
-        unsafe { crate::tile::ring::read_share::<PX>(self.shared, plane + PX as i32 * thread_x(), count) }
+        unsafe {
+            crate::tile::ring::read_share::<PX>(self.shared, plane + PX as i32 * thread_x(), count)
+        }
     }
 }
 
@@ -354,7 +368,8 @@ impl<'a, const PX: usize> Results<'a, PX> {
     #[inline(always)]
     pub(crate) fn new<const K: usize>(pass: &'a Pass, left: i32, filtered: i32) -> Self {
         let (plane, channels, value) = (&pass.dst, block_height(), pixel::bytes(pass.dst.scalar));
-        let side_by_side = plane.pixel == channels * value && (channels == 1 || plane.channel == value as i64);
+        let side_by_side =
+            plane.pixel == channels * value && (channels == 1 || plane.channel == value as i64);
         let lane = PX as i32 * value;
         let unit = match channels {
             1 if lane > 16 => 16,
@@ -366,9 +381,11 @@ impl<'a, const PX: usize> Results<'a, PX> {
         let begin = start.wrapping_add((left as i64 * plane.pixel as i64) as u64);
         let aligned = (begin | plane.row as u64) & (unit as u64 - 1) == 0;
         let x = left + PX as i32 * thread_x();
-        let (first, end) = if channels == 1 { (x, x + PX as i32) } else { (left, left + 32 * PX as i32) };
+        let (first, end) =
+            if channels == 1 { (x, x + PX as i32) } else { (left, left + 32 * PX as i32) };
         let inside = first >= pass.region.x0 && end <= pass.region.x1;
-        let lane = if channels == 1 { lane * thread_x() } else { 4 * (32 * thread_y() + thread_x()) };
+        let lane =
+            if channels == 1 { lane * thread_x() } else { 4 * (32 * thread_y() + thread_x()) };
         let short_rows = plane.row == plane.row as i32 as i64;
         Self {
             pass,
@@ -495,7 +512,8 @@ impl<'a, const PX: usize> Results<'a, PX> {
     #[inline(always)]
     pub(crate) unsafe fn copy(&self, half: i32, row: i32, y: i32) {
         let pass = self.pass;
-        let from = Source::of_channel(&pass.src, pass, block_z() * block_height() + thread_y()).row_inside(y);
+        let from = Source::of_channel(&pass.src, pass, block_z() * block_height() + thread_y())
+            .row_inside(y);
         let (first, _) = self.row(half, row);
         let mut i = opaque(0);
         while i < PX as i32 && self.x + i < pass.width {
@@ -504,7 +522,13 @@ impl<'a, const PX: usize> Results<'a, PX> {
                 let value = load_value(pass.src.scalar, from.at(self.x + i));
                 if self.is_simple {
                     let at = (PX as i32 * thread_x() + i) * block_height() + thread_y();
-                    store_shared(self.shared, pass.dst.scalar, first, at, to_bits(pass.dst.scalar, value));
+                    store_shared(
+                        self.shared,
+                        pass.dst.scalar,
+                        first,
+                        at,
+                        to_bits(pass.dst.scalar, value),
+                    );
                 } else {
                     self.put_one(y, i, value);
                 }
@@ -623,7 +647,12 @@ unsafe fn store_vector<const PX: usize>(scalar: u32, at: u64, values: [f32; PX])
             (U8, _) => {
                 let mut i = 0;
                 while i < PX {
-                    let four = [values[i % PX], values[(i + 1) % PX], values[(i + 2) % PX], values[(i + 3) % PX]];
+                    let four = [
+                        values[i % PX],
+                        values[(i + 1) % PX],
+                        values[(i + 2) % PX],
+                        values[(i + 3) % PX],
+                    ];
                     store_words(at.wrapping_add(i as u64), [to_bytes(four).0]);
                     i += 4;
                 }
@@ -632,7 +661,10 @@ unsafe fn store_vector<const PX: usize>(scalar: u32, at: u64, values: [f32; PX])
             (F32, _) => {
                 let mut i = 0;
                 while i < PX {
-                    store_words(at.wrapping_add(4 * i as u64), [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)]);
+                    store_words(
+                        at.wrapping_add(4 * i as u64),
+                        [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)],
+                    );
                     i += 4;
                 }
             }

@@ -61,7 +61,9 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     pitch: i32,
 }
 
-impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> Ring<'a, K, PX, R, STAGES> {
+impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
+    Ring<'a, K, PX, R, STAGES>
+{
     const ROW: i32 = ring_row(K as i32, PX as i32);
     const ROWS: i32 = R as i32;
     const STAGES: i32 = STAGES as i32;
@@ -75,7 +77,13 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     /// The launch reserved [`ring_floats`] floats for each warp of the block; all lanes call together.
     #[inline(always)]
     pub(crate) unsafe fn new(pass: &'a Pass, x: i32) -> Self {
-        const { assert!(Self::ROWS * Self::REMAINDER <= 32 && STAGES.is_multiple_of(R) && STAGES.is_power_of_two()) }
+        const {
+            assert!(
+                Self::ROWS * Self::REMAINDER <= 32
+                    && STAGES.is_multiple_of(R)
+                    && STAGES.is_power_of_two()
+            )
+        }
         let apron = ring_apron(K as i32);
         let left = x - apron;
         let inside = pass.width - left;
@@ -164,7 +172,9 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
                 let mut stage = opaque(0);
                 while stage < Self::STAGES {
                     // SAFETY: inside the ring.
-                    unsafe { self.shared.store(self.base + stage * Self::ROW + at, self.pass().outside) };
+                    unsafe {
+                        self.shared.store(self.base + stage * Self::ROW + at, self.pass().outside)
+                    };
                     stage += 1;
                 }
             }
@@ -214,7 +224,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
             if self.single_to >= 0 {
                 let mut r = 0;
                 while r < Self::ROWS {
-                    let from = self.single.wrapping_offset(offset + mul_wide(r, self.pitch) as isize);
+                    let from =
+                        self.single.wrapping_offset(offset + mul_wide(r, self.pitch) as isize);
                     self.shared.copy1(to + r * Self::ROW + self.single_to, from.cast());
                     r += 1;
                 }
@@ -282,7 +293,11 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
 /// # Safety
 /// They have been written, and a barrier stands in between.
 #[inline(always)]
-pub(crate) unsafe fn read_share<const PX: usize>(shared: Shared, at: i32, count: usize) -> [f32; MAX_SHARE] {
+pub(crate) unsafe fn read_share<const PX: usize>(
+    shared: Shared,
+    at: i32,
+    count: usize,
+) -> [f32; MAX_SHARE] {
     let mut values = [0.0; MAX_SHARE];
     let mut n = 0;
     while n < count {

@@ -82,13 +82,21 @@ pub(crate) struct Strip {
 impl Strip {
     /// This block's, of so many tiles and at most so many rows; P is the number of channels that are parted, 1 for none.
     #[inline(always)]
-    pub(crate) fn new<const P: usize>(pass: &Pass, ring: &Ring, channels: i32, tiles: i32, rows: i32) -> Self {
+    pub(crate) fn new<const P: usize>(
+        pass: &Pass,
+        ring: &Ring,
+        channels: i32,
+        tiles: i32,
+        rows: i32,
+    ) -> Self {
         let region = &pass.region;
         let (width, each) = if P == 1 { (TILE * tiles, channels) } else { (TILE, 1) };
         let first = ring.first(region.x0 * each);
         // `checked`, so that no panic is compiled in; there are strips.
         let across = (region.x1 * each - first + width - 1) / width;
-        let lines = ((region.y1 - region.y0 + rows - 1) as u32).checked_div(rows as u32).unwrap_or(0) as i32;
+        let lines = ((region.y1 - region.y0 + rows - 1) as u32)
+            .checked_div(rows as u32)
+            .unwrap_or(0) as i32;
         let (column, line) = edges_first(block_x(), across, lines);
         let top = region.y0 + rows * line;
         let bottom = if region.y1 - top < rows { region.y1 } else { top + rows };
@@ -127,7 +135,12 @@ struct Edge<'a> {
 impl<'a> Edge<'a> {
     /// That of a strip of so many values, or pixels, from `x` on.
     #[inline(always)]
-    fn new<const P: usize>(pass: &'a Pass, ring: &Ring, channels: i32, (x, width): (i32, i32)) -> Self {
+    fn new<const P: usize>(
+        pass: &'a Pass,
+        ring: &Ring,
+        channels: i32,
+        (x, width): (i32, i32),
+    ) -> Self {
         let left = x - ring.left;
         let source = Source::of_channel(&pass.src, pass, block_z() * channels);
         let is_whole = if P == 3 {
@@ -199,12 +212,25 @@ impl<'a, const P: usize> Feed<'a, P> {
                     }
                 } else {
                     // Hidden, so that nothing of it is kept from before.
-                    let edge = Edge::new::<P>(self.pass, ring, self.channels, (opaque(self.x), self.width));
+                    let edge = Edge::new::<P>(
+                        self.pass,
+                        ring,
+                        self.channels,
+                        (opaque(self.x), self.width),
+                    );
                     if P > 1 {
                         self.part_edge(&edge);
                     } else {
                         let (start, size) = ((edge.left, self.y), (ring.pieces, ring.pitch));
-                        whole::bring(self.pass, edge.source, self.channels, start, size, edge.needed, to);
+                        whole::bring(
+                            self.pass,
+                            edge.source,
+                            self.channels,
+                            start,
+                            size,
+                            edge.needed,
+                            to,
+                        );
                     }
                     then();
                 }
@@ -253,7 +279,9 @@ impl<'a, const P: usize> Feed<'a, P> {
         let (row, mut piece) = (thread_x() / 8, thread_x() % 8);
         // 4 rows at a time, 8 pieces of each; all loads of four turns are under way together.
         while piece < self.ring.pieces {
-            let start = self.from.wrapping_add((row as i64 * stride + (4 * P as i32 * piece) as i64) as u64);
+            let start = self
+                .from
+                .wrapping_add((row as i64 * stride + (4 * P as i32 * piece) as i64) as u64);
             // SAFETY: as the caller promised; the pieces lie in the ring.
             unsafe {
                 let mut words = [[0; P]; 4];
@@ -282,7 +310,8 @@ impl<'a, const P: usize> Feed<'a, P> {
         let (row, piece) = (thread_x() / 8, thread_x() % 8);
         let left = edge.left;
         // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are needed.
-        let (lo, hi) = if edge.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
+        let (lo, hi) =
+            if edge.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
         let (lo, hi) = (clamped(lo, 0, pieces), clamped(hi, 0, pieces));
         let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
         // SAFETY: as the caller promised; the pieces lie in the ring.
@@ -338,7 +367,10 @@ impl<'a, const P: usize> Feed<'a, P> {
         let mut p = 0;
         while p < P {
             // SAFETY: as the caller promised.
-            unsafe { Shared::dynamic().store((place + p as i32 * self.ring.tile) >> 2, f32::from_bits(lines[p])) };
+            unsafe {
+                Shared::dynamic()
+                    .store((place + p as i32 * self.ring.tile) >> 2, f32::from_bits(lines[p]))
+            };
             p += 1;
         }
     }
@@ -415,9 +447,15 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     /// # Safety
     /// There is shared memory for the ring, and for results in doubt behind it if they wait.
     #[inline(always)]
-    pub(crate) unsafe fn new(pass: &'a Pass, ring: &Ring, (channels, filtered): (i32, i32), strip: Strip) -> Self {
+    pub(crate) unsafe fn new(
+        pass: &'a Pass,
+        ring: &Ring,
+        (channels, filtered): (i32, i32),
+        strip: Strip,
+    ) -> Self {
         let z = block_z() * channels;
-        let (origin, source) = (pass.dst.origin(z, &pass.channels), pass.src.origin(z, &pass.channels));
+        let (origin, source) =
+            (pass.dst.origin(z, &pass.channels), pass.src.origin(z, &pass.channels));
         let copies = (filtered, channels) == (3, 4) && is_whole::<3>(&pass.src, channels, source);
         let aligned = if P == 4 {
             is_whole::<15>(&pass.dst, channels, origin)
@@ -437,7 +475,19 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
             // SAFETY: as the caller promised.
             unsafe { Shared::dynamic().store(waiting, 0.0) };
         }
-        Self { pass, channels, filtered, x, y, bottom: strip.bottom, at, whole, is_inside, copies, waiting }
+        Self {
+            pass,
+            channels,
+            filtered,
+            x,
+            y,
+            bottom: strip.bottom,
+            at,
+            whole,
+            is_inside,
+            copies,
+            waiting,
+        }
     }
 
     /// This lane's first of the next rows.
@@ -529,8 +579,16 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                     while lower < 2 {
                         let mut t = 0;
                         while t < T {
-                            let place = (self.x + beside + Self::STEP * t as i32, self.row() + 8 * lower as i32);
-                            words[lower][t] = whole::with_copied(self.pass, self.channels, words[lower][t], place);
+                            let place = (
+                                self.x + beside + Self::STEP * t as i32,
+                                self.row() + 8 * lower as i32,
+                            );
+                            words[lower][t] = whole::with_copied(
+                                self.pass,
+                                self.channels,
+                                words[lower][t],
+                                place,
+                            );
                             t += 1;
                         }
                         lower += 1;
@@ -547,7 +605,10 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                     } else {
                         let mut t = 0;
                         while t < T {
-                            stream_words(at.wrapping_add((Self::STEP * t as i32) as u64), [words[lower][t]]);
+                            stream_words(
+                                at.wrapping_add((Self::STEP * t as i32) as u64),
+                                [words[lower][t]],
+                            );
                             t += 1;
                         }
                     }
@@ -593,7 +654,11 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
             unsafe {
                 if y >= bottom || x + 4 <= first || x >= end {
                 } else if self.whole && x >= first && x + 4 <= end {
-                    let word = if self.copies { whole::with_copied(pass, channels, word, (x, y)) } else { word };
+                    let word = if self.copies {
+                        whole::with_copied(pass, channels, word, (x, y))
+                    } else {
+                        word
+                    };
                     let offset = 8 * lower as i64 * pass.dst.row + (beside + Self::STEP * t) as i64;
                     store_words(self.at.wrapping_add(offset as u64), [word]);
                 } else {
@@ -611,7 +676,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         const { assert!(8 * T <= 32) }
         let (mut doubts, mut n) = (0, 0);
         while n < 8 * T {
-            doubts |= if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
+            doubts |=
+                if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
             n += 1;
         }
         doubts

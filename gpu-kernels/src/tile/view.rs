@@ -6,8 +6,8 @@ use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{
-    F32, MIDDLE, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte, of_byte_less_middle, of_half,
-    store_bits, to_bits, to_near_byte,
+    F32, MIDDLE, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte,
+    of_byte_less_middle, of_half, store_bits, to_bits, to_near_byte,
 };
 
 /// No column is too far right: for [`load_tile`].
@@ -101,13 +101,21 @@ impl<'a> Source<'a> {
         } else {
             y
         };
-        Row { source: *self, start: self.origin.wrapping_add(row_offset(self.plane, there)), outside: y < 0 }
+        Row {
+            source: *self,
+            start: self.origin.wrapping_add(row_offset(self.plane, there)),
+            outside: y < 0,
+        }
     }
 
     /// Row `y`, which is there.
     #[inline(always)]
     pub(crate) fn row_inside(&self, y: i32) -> Row<'a> {
-        Row { source: *self, start: self.origin.wrapping_add(row_offset(self.plane, y)), outside: false }
+        Row {
+            source: *self,
+            start: self.origin.wrapping_add(row_offset(self.plane, y)),
+            outside: false,
+        }
     }
 
     /// Row `y`, which is there, of a source that is plain.
@@ -185,7 +193,12 @@ impl<'a> Source<'a> {
     pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
         // Hidden, so that for the few pixels that KEEP copies nothing is computed ahead.
         // SAFETY: as the caller promised.
-        unsafe { load_value(opaque(self.plane.scalar as i32) as u32, self.row_inside(opaque(y)).at(opaque(x))) }
+        unsafe {
+            load_value(
+                opaque(self.plane.scalar as i32) as u32,
+                self.row_inside(opaque(y)).at(opaque(x)),
+            )
+        }
     }
 }
 
@@ -230,7 +243,11 @@ impl Row<'_> {
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
     #[inline(always)]
-    pub(crate) unsafe fn pixels_apart<const N: usize, const KIND: u32>(self, x: i32, apart: i32) -> [f32; N] {
+    pub(crate) unsafe fn pixels_apart<const N: usize, const KIND: u32>(
+        self,
+        x: i32,
+        apart: i32,
+    ) -> [f32; N] {
         let scalar = if KIND == BYTES { U8 } else { self.source.plane.scalar };
         let (at, step) = (self.at(x), apart * self.source.plane.pixel);
         let high = high_bits();
@@ -238,7 +255,9 @@ impl Row<'_> {
         unsafe {
             match scalar {
                 F32 => each_apart(at, step, |at| load(at as *const f32, 0)),
-                U8 if KIND == BYTES => each_apart(at, step, |at| of_byte_less_middle(load_u8(at), 0, high)),
+                U8 if KIND == BYTES => {
+                    each_apart(at, step, |at| of_byte_less_middle(load_u8(at), 0, high))
+                }
                 U8 => each_apart(at, step, |at| of_byte(load_u8(at), 0, high)),
                 U16 => each_apart(at, step, |at| of_half(U16, load_u16(at), 0, high)),
                 _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
@@ -252,7 +271,11 @@ impl Row<'_> {
     /// # Safety
     /// The pass describes allocated memory.
     #[inline(always)]
-    pub(crate) unsafe fn found_apart<const N: usize, const KIND: u32>(self, x: i32, apart: i32) -> [f32; N] {
+    pub(crate) unsafe fn found_apart<const N: usize, const KIND: u32>(
+        self,
+        x: i32,
+        apart: i32,
+    ) -> [f32; N] {
         let pass = self.source.pass;
         // In place of what lies outside, a pixel is read that is not used.
         let (mut at, mut outside) = ([0; N], [self.outside; N]);
@@ -339,7 +362,8 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
 ) {
     let source = Source::new(pass);
     // The next 32 columns, or the warp's next row.
-    let step = |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
+    let step =
+        |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
     let mut at = (0, thread_y());
     if left >= 0
         && left + width <= pass.width
@@ -519,7 +543,13 @@ impl<'a> Target<'a> {
     /// # Safety
     /// `x` lies in the region, `y` not above it, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_column<const N: usize>(&self, x: i32, y: i32, apart: i32, sums: [f32; N]) {
+    pub(crate) unsafe fn write_column<const N: usize>(
+        &self,
+        x: i32,
+        y: i32,
+        apart: i32,
+        sums: [f32; N],
+    ) {
         let end = self.pass.region.y1;
         // SAFETY: each pixel is stored only if it lies in the region.
         unsafe {
@@ -633,7 +663,8 @@ impl<'a> Target<'a> {
     pub(crate) fn run<const PX: usize>(self, x: i32) -> Run<'a, PX> {
         let region = &self.pass.region;
         let is_whole = x >= region.x0 && x + PX as i32 <= region.x1;
-        let aligned = (self.at_plain(x, 0) as usize | self.pass.dst.plain_row as usize).is_multiple_of(4 * PX);
+        let aligned = (self.at_plain(x, 0) as usize | self.pass.dst.plain_row as usize)
+            .is_multiple_of(4 * PX);
         Run { target: self, x, is_vector: self.is_simple && is_whole && aligned }
     }
 }

@@ -35,7 +35,13 @@ impl Rounding {
     /// what the second digit's sums begin with.
     pub const fn of_three(start: i32, shift: i32, near: i32) -> Self {
         let top = 1 << (32 - shift);
-        Self { start: [start, 0], shift, near: (2 * near as u32).wrapping_mul(top), third: 1 << 8, top }
+        Self {
+            start: [start, 0],
+            shift,
+            near: (2 * near as u32).wrapping_mul(top),
+            third: 1 << 8,
+            top,
+        }
     }
 
     /// A joined sum's bits behind the point, shifted to the top.
@@ -100,9 +106,13 @@ pub(crate) unsafe fn bring(
                 while row < GROUP {
                     let (line, place) = (source.row(top + row), (to + row * pitch + 16 * at) / 4);
                     if line.is_inside() {
-                        shared.copy4(place, line.at(0).wrapping_add((left + 16 * at) as i64 as u64) as *const f32);
+                        shared.copy4(
+                            place,
+                            line.at(0).wrapping_add((left + 16 * at) as i64 as u64) as *const f32,
+                        );
                     } else {
-                        shared.store4(place, [f32::from_bits(pass.outside as u32 * 0x0101_0101); 4]);
+                        shared
+                            .store4(place, [f32::from_bits(pass.outside as u32 * 0x0101_0101); 4]);
                     }
                     row += STEP;
                 }
@@ -115,8 +125,11 @@ pub(crate) unsafe fn bring(
             let word = if number < 4 * lo { number } else { number + 4 * (hi - lo) };
             let found = Found::new(pass, channels, left + 4 * word);
             let is_needed = word >= first_word && word < end_word;
-            let words =
-                if is_needed { found.words([0, 4, 8, 12].map(|down| source.row(top + row + down))) } else { [0; 4] };
+            let words = if is_needed {
+                found.words([0, 4, 8, 12].map(|down| source.row(top + row + down)))
+            } else {
+                [0; 4]
+            };
             let mut place = (to + row * pitch) / 4 + word;
             let mut i = 0;
             while i < 4 {
@@ -265,7 +278,11 @@ pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
 /// # Safety
 /// The pass has a list.
 #[inline(always)]
-pub(crate) unsafe fn note_value(pass: &Pass, (channels, filtered): (i32, i32), (value, y, z): (i32, i32, i32)) {
+pub(crate) unsafe fn note_value(
+    pass: &Pass,
+    (channels, filtered): (i32, i32),
+    (value, y, z): (i32, i32, i32),
+) {
     let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
     let channel = value - channels * pixel;
     if value >= 0 && pixel >= pass.region.x0 && pixel < pass.region.x1 && channel < filtered {
@@ -295,7 +312,8 @@ pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> 
         return digits[2 % D].wrapping_mul(rounding.third).wrapping_add(lower);
     }
     let whole = if D == 2 { digits[0].wrapping_add(digits[1 % D] << 8) } else { digits[0] };
-    whole.wrapping_add(rounding.start[0]).wrapping_add(whole >> rounding.shift & rounding.start[1]) >> rounding.shift
+    whole.wrapping_add(rounding.start[0]).wrapping_add(whole >> rounding.shift & rounding.start[1])
+        >> rounding.shift
 }
 
 /// Writes COUNT results of row `y` from value `x` on one by one, as far as they lie in the region; `byte` has each in its lowest bits.

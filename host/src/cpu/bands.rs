@@ -84,7 +84,9 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     };
     type Both = (Scratch, exact::Scratch);
     let rectangle = |(narrow, wide): &mut Both, columns: Range<usize>, rows: Range<usize>| {
-        let Some(exact) = exact else { return in_f32.rectangle(narrow, &columns, rows, &mut None).map(|_| ()) };
+        let Some(exact) = exact else {
+            return in_f32.rectangle(narrow, &columns, rows, &mut None).map(|_| ());
+        };
         let (resolving, mut first) = (in_f32.resolving(), rows.start);
         if gain(0.0) >= 0.0 {
             let start = Allowance::new(resolving, exact);
@@ -136,12 +138,17 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
 }
 
 impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
-    pub(super) fn new(frame: &'a Frame<'a, S, D>, terms: &'a Terms<'a>, rounder: Option<&'a Rounder<'a, f32>>) -> Self {
+    pub(super) fn new(
+        frame: &'a Frame<'a, S, D>,
+        terms: &'a Terms<'a>,
+        rounder: Option<&'a Rounder<'a, f32>>,
+    ) -> Self {
         let Frame { window, src, .. } = frame;
         let separable = terms.passes.iter().all(|passes| passes.across.is_some());
         let cols = if separable { 1 } else { window.cols };
         let halo = (cols - 1) * src.shape().channels;
-        let most = (GREATEST_RING / size_of::<f32>() / (STRIP / size_of::<f32>() + halo + SLACK)).max(8);
+        let most =
+            (GREATEST_RING / size_of::<f32>() / (STRIP / size_of::<f32>() + halo + SLACK)).max(8);
         // A row pass costs too much to repeat it for each block.
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
@@ -152,17 +159,36 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             Some(Order::ByRows) => (window.cols, usize::MAX),
             Some(Order::BlockPasses) => (column_block(window.rows), row_block(window.cols)),
             // A term's column is one block at least.
-            Some(Order::Terms) if !beside => (column_block(window.rows).min(window.rows), row_block(window.cols)),
+            Some(Order::Terms) if !beside => {
+                (column_block(window.rows).min(window.rows), row_block(window.cols))
+            }
             Some(Order::Terms) => (usize::MAX, row_block(window.cols)),
             _ => (usize::MAX, usize::MAX),
         };
         let in_f64 = (Vec::new(), 0.0);
-        Self { frame, terms, rounder, in_f64, exact_taps: 0, together, cols, block: apart, row_block, blocks, slots }
+        Self {
+            frame,
+            terms,
+            rounder,
+            in_f64,
+            exact_taps: 0,
+            together,
+            cols,
+            block: apart,
+            row_block,
+            blocks,
+            slots,
+        }
     }
 
     /// The same, with the columns of all terms, if they are separable, and the factor of the pixel
     /// itself, in f64; and the taps of exact passes for a result.
-    pub(super) fn with_columns(self, columns: Vec<&'a [f64]>, point: f64, exact_taps: usize) -> Self {
+    pub(super) fn with_columns(
+        self,
+        columns: Vec<&'a [f64]>,
+        point: f64,
+        exact_taps: usize,
+    ) -> Self {
         Self { in_f64: (columns, point), exact_taps, ..self }
     }
 
@@ -170,7 +196,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let Shape { width, channels, .. } = self.frame.src.shape();
         let halo = (self.cols - 1) * channels;
         let (ring, least) = (RING / size_of::<f32>(), STRIP / size_of::<f32>());
-        let strip = (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least) / channels;
+        let strip =
+            (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least)
+                / channels;
         // A whole number of tiles.
         width.div_ceil(width.div_ceil(strip.max(1))).next_multiple_of(SLACK)
     }
@@ -184,7 +212,11 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
 
     /// How many taps are taken for a result.
     fn taps_taken(&self) -> usize {
-        self.terms.passes.iter().map(|passes| passes.across.map_or(0, <[f32]>::len) + passes.taps.len()).sum()
+        self.terms
+            .passes
+            .iter()
+            .map(|passes| passes.across.map_or(0, <[f32]>::len) + passes.taps.len())
+            .sum()
     }
 
     /// Filters some columns of some rows. No two jobs have a pixel in common. Ends early, with the
@@ -207,7 +239,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| {
                 if i < count {
                     // SAFETY: the rows and columns are this job's own; each part is borrowed once.
-                    unsafe { self.frame.dst.row(y + i, columns.start * channels..columns.end * channels) }
+                    unsafe {
+                        self.frame.dst.row(y + i, columns.start * channels..columns.end * channels)
+                    }
                 } else {
                     &mut []
                 }
@@ -238,8 +272,13 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     ) -> bool {
         let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
         let is_stored_so = D::floats_mut(&mut []).is_some();
-        let finished = match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
-            Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, (rounder, limit), allowance),
+        let finished = match self
+            .rounder
+            .map(|rounder| (rounder, rounder.limit().filter(|_| whole)))
+        {
+            Some((rounder, Some(limit))) => {
+                self.bytes(scratch, columns, y, parts, (rounder, limit), allowance)
+            }
             _ if whole && self.rounder.is_none() && self.terms.point.is_none() && is_stored_so => {
                 self.floats(scratch, columns, y, parts);
                 true
@@ -268,7 +307,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     ) -> bool {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::bytes_mut(part));
-        let mut outs: [&mut [u8]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        let mut outs: [&mut [u8]; ROWS] =
+            std::array::from_fn(|_| places.next().unwrap_or_default());
         let mut noted = std::mem::take(&mut scratch.noted);
         noted.iter_mut().for_each(Vec::clear);
         let mut sums = std::mem::take(&mut scratch.sums);
@@ -277,16 +317,27 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let from: [&[f32]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
         let from = if self.adds_up() { &from[..count] } else { &[] };
         let lack = self.terms.lack();
-        let outs_now = Outs::Bytes { rows: &mut outs[..count], lack: lack as f32, limit, noted: &mut noted, from };
+        let outs_now = Outs::Bytes {
+            rows: &mut outs[..count],
+            lack: lack as f32,
+            limit,
+            noted: &mut noted,
+            from,
+        };
         self.tiles(scratch, columns, y, (self.last(), 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
         let doubts = noted.iter().map(Vec::len).sum();
-        let sums = noted.iter().map(|noted| noted.chunk_by(|a, b| a / BESIDE == b / BESIDE).count()).sum();
-        let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, doubts, sums));
+        let sums =
+            noted.iter().map(|noted| noted.chunk_by(|a, b| a / BESIDE == b / BESIDE).count()).sum();
+        let covered =
+            allowance.as_mut().is_none_or(|allowance| allowance.covers(results, doubts, sums));
         if covered {
-            for (row, (noted, out)) in
-                noted.iter_mut().zip(&mut outs).enumerate().filter(|(_, (noted, _))| !noted.is_empty())
+            for (row, (noted, out)) in noted
+                .iter_mut()
+                .zip(&mut outs)
+                .enumerate()
+                .filter(|(_, (noted, _))| !noted.is_empty())
             {
                 let mut sums = (usize::MAX, [0.0; BESIDE]);
                 noted.retain(|&at| {
@@ -311,7 +362,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
 
     /// The pixel's own term in f64, for element `at` of row `y`.
     fn point(&self, columns: &Range<usize>, (y, at): (usize, usize)) -> f64 {
-        let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
+        let pixel =
+            self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
         self.in_f64.1 * f64::from(pixel)
     }
 
@@ -332,10 +384,17 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     }
 
     /// Writes the sums directly to the output.
-    fn floats(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
+    fn floats(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        y: usize,
+        parts: &mut [&mut [D]],
+    ) {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part));
-        let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        let mut outs: [&mut [f32]; ROWS] =
+            std::array::from_fn(|_| places.next().unwrap_or_default());
         self.tiles(scratch, columns, y, (0, 0), Outs::Floats(&mut outs[..count]), false);
     }
 
@@ -355,7 +414,14 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     }
 
     /// The sums of all terms but the last, for `count` rows, if the last pass goes on from them.
-    fn before_last(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, count: usize, sums: &mut [f32]) {
+    fn before_last(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        y: usize,
+        count: usize,
+        sums: &mut [f32],
+    ) {
         if !self.adds_up() {
             return;
         }
@@ -365,7 +431,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
         if let Some(factor) = self.terms.point {
             for (i, out) in outs.iter_mut().take(count).enumerate() {
-                let values = &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
+                let values =
+                    &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
                 self.frame.isa.run(Scale { factor, values, out });
             }
         }
@@ -390,7 +457,14 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let mut rows: [&mut [f32]; ROWS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
         for block in 0..self.blocks {
             let at = (self.last(), block);
-            self.tiles(scratch, columns, y, at, Outs::Floats(&mut rows[..count]), block > 0 || self.adds_up());
+            self.tiles(
+                scratch,
+                columns,
+                y,
+                at,
+                Outs::Floats(&mut rows[..count]),
+                block > 0 || self.adds_up(),
+            );
         }
         let lack = self.terms.lack() as f32;
         rows.map(|row| {
@@ -420,11 +494,14 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
                     let (isa, at) = (self.frame.isa, (columns.start, y + i));
                     let resolved = rounder.store_part(isa, sums, at, part, &mut scratch.rounder);
                     // The rows are finished; the next ones may be left to exact passes.
-                    let _ = allowance.as_mut().map(|allowance| allowance.covers(sums.len(), resolved, resolved));
+                    let _ = allowance
+                        .as_mut()
+                        .map(|allowance| allowance.covers(sums.len(), resolved, resolved));
                 }
                 _ => {
                     if let Some(factor) = self.terms.point {
-                        let values = &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
+                        let values = &self.frame.src.row(y + i)
+                            [columns.start * channels..columns.end * channels];
                         self.frame.isa.run(AddPoint { factor, values, sums });
                     }
                     self.frame.isa.run(Narrow { values: sums, out: part });
@@ -457,7 +534,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         } else {
             lines.clear();
         }
-        lines.extend((rows.start + lines.len()..rows.end).map(|row| self.line(scratch, columns, term, row)));
+        lines.extend(
+            (rows.start + lines.len()..rows.end).map(|row| self.line(scratch, columns, term, row)),
+        );
         scratch.rings[term].first = rows.start;
         // The rows that the next call will read. Within a page the processor prefetches by itself.
         let Shape { width, height, .. } = self.frame.src.shape();

@@ -83,7 +83,9 @@ impl Mean {
     }
 
     fn of_few(self, count: usize) -> Option<MeanOfFew> {
-        (self.numerator == 1 && self.divisor == count as u64).then(|| MeanOfFew::new(count)).flatten()
+        (self.numerator == 1 && self.divisor == count as u64)
+            .then(|| MeanOfFew::new(count))
+            .flatten()
     }
 
     fn factor(self) -> f64 {
@@ -152,9 +154,11 @@ pub(super) fn run(
         });
     }
     match mean.of_few(cols * rows) {
-        Some(mean) => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, out| {
-            isa.run(Divide { mean, columns: &scratch.columns, cols, channels, out });
-        }),
+        Some(mean) => {
+            by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, out| {
+                isa.run(Divide { mean, columns: &scratch.columns, cols, channels, out });
+            })
+        }
         None => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, out| {
             isa.run(Few { columns: &scratch.columns, out, cols, channels, factor });
         }),
@@ -264,7 +268,8 @@ impl<C: Count> Scratch<C> {
         let sums = &mut self.columns;
         for &(at, column) in &self.sides {
             for channel in 0..channels {
-                let sum = column.map_or(outside, |x| sums[(window.anchor_x + x) * channels + channel]);
+                let sum =
+                    column.map_or(outside, |x| sums[(window.anchor_x + x) * channels + channel]);
                 sums[at * channels + channel] = sum;
             }
         }
@@ -288,9 +293,11 @@ impl<C: Count> Work for Descend<'_, C> {
         let columns = columns[inside.clone()].iter_mut().zip(self.entering.unwrap_or(outside));
         match self.leaving {
             None => columns.for_each(|(sum, &value)| *sum = sum.add(value)),
-            Some(leaving) => columns.zip(leaving.unwrap_or(outside)).for_each(|((sum, &entering), &leaving)| {
-                *sum = sum.add(entering).subtract(leaving);
-            }),
+            Some(leaving) => {
+                columns.zip(leaving.unwrap_or(outside)).for_each(|((sum, &entering), &leaving)| {
+                    *sum = sum.add(entering).subtract(leaving);
+                })
+            }
         }
     }
 }
@@ -320,7 +327,9 @@ impl Work for Many<'_> {
         }
         // The sums may wrap around; their difference is below 2^32 and is exact.
         let ends = before[cols * channels..].iter().zip(&*before);
-        out.iter_mut().zip(ends).for_each(|(out, (end, start))| *out = Mean::byte(end.wrapping_sub(*start), factor));
+        out.iter_mut()
+            .zip(ends)
+            .for_each(|(out, (end, start))| *out = Mean::byte(end.wrapping_sub(*start), factor));
     }
 }
 
@@ -343,7 +352,9 @@ impl Work for Few<'_> {
         assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
         for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
             // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
-            let all = unsafe { add_few::<L::Words>(0, columns.as_ptr().add(chunk * CHUNK), cols, channels) };
+            let all = unsafe {
+                add_few::<L::Words>(0, columns.as_ptr().add(chunk * CHUNK), cols, channels)
+            };
             out.iter_mut().zip(all).for_each(|(out, sum)| *out = Mean::byte(sum.into(), factor));
         }
     }
@@ -354,7 +365,12 @@ impl Work for Few<'_> {
 /// # Safety
 /// As for [`Words`]; there are `CHUNK + (cols - 1) * channels` elements.
 #[inline(always)]
-unsafe fn add_few<X: Words>(start: u16, columns: *const u16, cols: usize, channels: usize) -> [u16; CHUNK] {
+unsafe fn add_few<X: Words>(
+    start: u16,
+    columns: *const u16,
+    cols: usize,
+    channels: usize,
+) -> [u16; CHUNK] {
     const { assert!(CHUNK.is_multiple_of(2 * X::LEN)) };
     let mut all = [0; CHUNK];
     // SAFETY: the caller's promise.
@@ -442,7 +458,8 @@ impl MeanOfFew {
         unsafe {
             let sums = add_few::<X>(self.half(), columns, cols, channels);
             for at in (0..CHUNK).step_by(X::LEN) {
-                self.divide::<X, IS_EVEN>(X::load(sums.as_ptr().add(at))).store(quotients.as_mut_ptr().add(at));
+                self.divide::<X, IS_EVEN>(X::load(sums.as_ptr().add(at)))
+                    .store(quotients.as_mut_ptr().add(at));
             }
         }
         quotients.map(|quotient: u16| quotient as u8)
@@ -463,7 +480,11 @@ impl Work for Divide<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        if self.mean.count.is_multiple_of(2) { self.all::<L::Words, true>() } else { self.all::<L::Words, false>() }
+        if self.mean.count.is_multiple_of(2) {
+            self.all::<L::Words, true>()
+        } else {
+            self.all::<L::Words, false>()
+        }
     }
 }
 
@@ -482,7 +503,9 @@ impl Divide<'_> {
                 columns = columns.add(CHUNK);
             }
             if !rest.is_empty() {
-                rest.copy_from_slice(&mean.chunk::<X, IS_EVEN>(columns, cols, channels)[..rest.len()]);
+                rest.copy_from_slice(
+                    &mean.chunk::<X, IS_EVEN>(columns, cols, channels)[..rest.len()],
+                );
             }
         }
     }
@@ -507,7 +530,9 @@ fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
             step(&mut before[pixel * C..][..C], &columns[pixel * C..][..C]);
         }
     }
-    for (before, columns) in rest.chunks_exact_mut(C).zip(columns[whole..].chunks_exact(C).chain([&[0; C][..]])) {
+    for (before, columns) in
+        rest.chunks_exact_mut(C).zip(columns[whole..].chunks_exact(C).chain([&[0; C][..]]))
+    {
         step(before, columns);
     }
 }
@@ -555,7 +580,8 @@ mod tests {
             for sum in sum.saturating_sub(1)..=sum + 1 {
                 let Ok(sum) = u32::try_from(sum) else { continue };
                 let found = Mean::byte(sum, Mean { numerator, divisor }.factor());
-                let expected = Divisor::Number(divisor).byte(i128::from(sum) * i128::from(numerator));
+                let expected =
+                    Divisor::Number(divisor).byte(i128::from(sum) * i128::from(numerator));
                 assert_eq!(found, expected, "{sum} * {numerator} / {divisor}");
             }
         }
@@ -563,12 +589,18 @@ mod tests {
 
     #[test]
     fn means_are_what_is_counted() {
-        for text in
-            ["box:size=6", "box:cols=3000,rows=50", "taps:0.5 0.5; 0.5 0.5", "taps:2 2; 2 2", "taps:-1 -1; -1 -1"]
-        {
+        for text in [
+            "box:size=6",
+            "box:cols=3000,rows=50",
+            "taps:0.5 0.5; 0.5 0.5",
+            "taps:2 2; 2 2",
+            "taps:-1 -1; -1 -1",
+        ] {
             assert!(mean(&text.parse().unwrap()).is_some(), "{text}");
         }
-        for text in ["taps:0.02777778 0.02777778", "taps:1 2", "gaussian:sigma=2", "unsharp:sigma=2"] {
+        for text in
+            ["taps:0.02777778 0.02777778", "taps:1 2", "gaussian:sigma=2", "unsharp:sigma=2"]
+        {
             assert!(mean(&text.parse().unwrap()).is_none(), "{text}");
         }
         let of_f32 = Filter::from_taps(6, 6, &[1.0 / 36.0; 36]).unwrap();

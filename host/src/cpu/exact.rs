@@ -130,17 +130,29 @@ impl<'a> Exact<'a> {
     }
 
     /// Computes the bytes of a rectangle.
-    pub(super) fn rectangle(&self, scratch: &mut Scratch, columns: &Range<usize>, rows: Range<usize>) -> Result<()> {
+    pub(super) fn rectangle(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<()> {
         let channels = self.frame.src.shape().channels;
         let values = RING / size_of::<f64>() / (self.slots() * self.lines());
-        let strip = (values.saturating_sub((self.cols() - 1) * channels + MARGIN).max(STRIP) / channels).max(1);
+        let strip = (values.saturating_sub((self.cols() - 1) * channels + MARGIN).max(STRIP)
+            / channels)
+            .max(1);
         for first in columns.clone().step_by(strip).filter(|_| !rows.is_empty()) {
             self.strip(scratch, first..columns.end.min(first + strip), rows.clone())?;
         }
         Ok(())
     }
 
-    fn strip(&self, scratch: &mut Scratch, columns: Range<usize>, rows: Range<usize>) -> Result<()> {
+    fn strip(
+        &self,
+        scratch: &mut Scratch,
+        columns: Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<()> {
         let Frame { isa, window, src, filtered, .. } = *self.frame;
         let channels = src.shape().channels;
         let len = columns.len() * channels;
@@ -155,10 +167,13 @@ impl<'a> Exact<'a> {
                 .collect();
             for part in 0..parts {
                 let mut outs = scratch.sums[part].chunks_mut(len + SLACK);
-                let mut outs: [&mut [f64]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+                let mut outs: [&mut [f64]; ROWS] =
+                    std::array::from_fn(|_| outs.next().unwrap_or_default());
                 let mut resume = false;
                 for (number, term) in self.terms.iter().enumerate() {
-                    let is_there = |place: &usize| scratch.found[place / scratch.line_len + number * parts + part];
+                    let is_there = |place: &usize| {
+                        scratch.found[place / scratch.line_len + number * parts + part]
+                    };
                     if !self.is_table() && !places.iter().any(is_there) {
                         continue;
                     }
@@ -185,7 +200,9 @@ impl<'a> Exact<'a> {
             }
             for i in 0..count {
                 // SAFETY: the rows and columns are this job's own; each part is borrowed once.
-                let out = unsafe { self.frame.dst.row(y + i, columns.start * channels..columns.end * channels) };
+                let out = unsafe {
+                    self.frame.dst.row(y + i, columns.start * channels..columns.end * channels)
+                };
                 self.store(scratch, (y + i, i), out);
                 window.restore(&src, filtered, &columns, y + i, out);
             }
@@ -200,14 +217,19 @@ impl<'a> Exact<'a> {
         let pitch = out.len() + SLACK;
         let at = i * pitch..i * pitch + out.len();
         if self.is_table() {
-            return isa.run(TableToBytes { divisor: self.divisor, sums: &scratch.sums[0][at], out });
+            return isa.run(TableToBytes {
+                divisor: self.divisor,
+                sums: &scratch.sums[0][at],
+                out,
+            });
         }
         if self.point.is_some() {
             scratch.load(self, window.row(y, window.rows / 2, src.shape().height));
         }
         let Scratch { sums, padded, .. } = scratch;
         let parts = sums.each_ref().map(|sums| &sums[at.clone()]);
-        let point = self.point.map(|factor| (&padded[window.cols / 2 * src.shape().channels..], factor));
+        let point =
+            self.point.map(|factor| (&padded[window.cols / 2 * src.shape().channels..], factor));
         isa.run(ToBytes { divisor: self.divisor, parts, lack: self.lack, point, out });
     }
 
@@ -239,7 +261,8 @@ impl<'a> Exact<'a> {
         for (term, (lines, found)) in self.terms.iter().zip(each) {
             term.across.iter().for_each(|row| row.sums(*isa, pairs, channels, digits, len));
             let mut parts = lines.chunks_mut(*line_len);
-            let parts: [&mut [f64]; PARTS] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+            let parts: [&mut [f64]; PARTS] =
+                std::array::from_fn(|_| parts.next().unwrap_or_default());
             let mut sums = digits.chunks(len + SLACK);
             let sums = std::array::from_fn(|_| &sums.next().unwrap_or_default()[..len]);
             found.copy_from_slice(&isa.run(Split { sums, parts }));
@@ -311,7 +334,9 @@ impl Scratch {
         for x in 0..columns.len() + window.cols - 1 {
             let column = window.column(columns.start + x, 0, width);
             match self.runs.last_mut() {
-                Some((run, first)) if column == first.map(|first| first + run.len()) => run.end += 1,
+                Some((run, first)) if column == first.map(|first| first + run.len()) => {
+                    run.end += 1
+                }
                 _ => self.runs.push((x..x + 1, column)),
             }
         }
@@ -364,7 +389,9 @@ impl Work for Split<'_> {
         let Self { sums, parts: [low, middle, high] } = self;
         let sums = sums[0].iter().zip(sums[1]).zip(sums[2]);
         let mut any = [0; PARTS];
-        for (((low, middle), high), ((&a, &b), &c)) in low.iter_mut().zip(middle).zip(high).zip(sums) {
+        for (((low, middle), high), ((&a, &b), &c)) in
+            low.iter_mut().zip(middle).zip(high).zip(sums)
+        {
             let digits = carried([a as i32, b as i32, c as i32]);
             [*low, *middle, *high] = digits.map(f64::from);
             any = [any[0] | digits[0], any[1] | digits[1], any[2] | digits[2]];
@@ -463,7 +490,13 @@ mod tests {
     use crate::{Border, Filter};
 
     /// The bytes of a filter by exact passes, in two rectangles.
-    fn found(isa: Isa, filter: &Filter, border: Border, src: &ImageView<'_, u8>, filtered: usize) -> Option<Vec<u8>> {
+    fn found(
+        isa: Isa,
+        filter: &Filter,
+        border: Border,
+        src: &ImageView<'_, u8>,
+        filtered: usize,
+    ) -> Option<Vec<u8>> {
         let (shape, of_bytes) = (src.shape(), filter.of_bytes().unwrap());
         let mut found = Image::<u8>::zeroed(shape.width, shape.height, shape.channels).unwrap();
         let mut view = found.view_mut();
@@ -507,12 +540,18 @@ mod tests {
         .into();
         for turn in 0..40 {
             let (cols, rows) = (1 + random() as usize % 12, 1 + random() as usize % 12);
-            let mut tap = || (random() as f64 / f64::from(1u32 << 31) - 0.4) * 2f64.powi(random() as i32 % 9 - 6);
+            let mut tap = || {
+                (random() as f64 / f64::from(1u32 << 31) - 0.4) * 2f64.powi(random() as i32 % 9 - 6)
+            };
             let (row, column): (Vec<_>, Vec<_>) =
                 ((0..cols).map(|_| tap()).collect(), (0..rows).map(|_| tap()).collect());
             let filter = match turn % 2 {
                 0 => Filter::separable_f64(&row, &column),
-                _ => Filter::from_taps_f64(cols, rows, &(0..cols * rows).map(|_| tap()).collect::<Vec<_>>()),
+                _ => Filter::from_taps_f64(
+                    cols,
+                    rows,
+                    &(0..cols * rows).map(|_| tap()).collect::<Vec<_>>(),
+                ),
             };
             filters.push(filter.unwrap());
         }
@@ -535,14 +574,26 @@ mod tests {
                     let filtered = channels.min(3);
                     let mut expected = pixels.clone();
                     for channel in 0..filtered {
-                        let plane: Vec<u8> = pixels[channel..].iter().step_by(channels).copied().collect();
+                        let plane: Vec<u8> =
+                            pixels[channel..].iter().step_by(channels).copied().collect();
                         let bytes = defined(&plane, (width, height), &filter, border);
-                        expected[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(to, byte)| *to = byte);
+                        expected[channel..]
+                            .iter_mut()
+                            .step_by(channels)
+                            .zip(bytes)
+                            .for_each(|(to, byte)| *to = byte);
                     }
                     for isa in Isa::all() {
-                        let found = found(isa, &filter, border, &src, filtered).expect("usual filters have room");
-                        let wrong = found.iter().zip(&expected).position(|(found, expected)| found != expected);
-                        assert_eq!(wrong, None, "{filter}, {border}, {width}x{height}x{channels}, {isa:?}");
+                        let found = found(isa, &filter, border, &src, filtered)
+                            .expect("usual filters have room");
+                        let wrong = found
+                            .iter()
+                            .zip(&expected)
+                            .position(|(found, expected)| found != expected);
+                        assert_eq!(
+                            wrong, None,
+                            "{filter}, {border}, {width}x{height}x{channels}, {isa:?}"
+                        );
                     }
                 }
             }

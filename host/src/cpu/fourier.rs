@@ -22,7 +22,9 @@ use rustfft::num_complex::Complex;
 
 use super::patch;
 use super::share::share;
-use super::special::{Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY, row_of};
+use super::special::{
+    Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY, row_of,
+};
 use super::spectra::{Real, Spectra};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel};
@@ -115,7 +117,8 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
         work.start(spectra)?;
         for channel in 0..filtered {
             let plane = patch::Plane { isa, window, taps, src, channel };
-            let outcome = Pair { plane, spectra, rounder, has_finer: finer.is_some(), at }.filter(work, &mut rows)?;
+            let outcome = Pair { plane, spectra, rounder, has_finer: finer.is_some(), at }
+                .filter(work, &mut rows)?;
             match (outcome, finer) {
                 (Outcome::Uncertain, Some(Finer { spectra, rounder })) => {
                     let (spectra, rounder, has_finer) = (&*spectra()?, Some(rounder), false);
@@ -181,7 +184,11 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
                 }
                 let first = if parts.len() > 1 { 2 * cols * y } else { 0 };
                 let sums = first..first + 2 * cols;
-                self.plane.isa.run(AddUp { row, sums: &mut work.sums[sums.clone()], resume: number > 0 });
+                self.plane.isa.run(AddUp {
+                    row,
+                    sums: &mut work.sums[sums.clone()],
+                    resume: number > 0,
+                });
                 if found & MENDED != 0 {
                     let marks = &work.specials.marks[row_of(2 * cols, y)];
                     self.plane.isa.run(Mend { sums: &mut work.sums[sums.clone()], marks });
@@ -196,7 +203,13 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         }
         for (y, at) in &work.uncertain {
             if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(rows[*y])) {
-                rounder.resolve(self.plane.isa, (self.at.0, self.at.1 + y), at, out, &mut work.rounder);
+                rounder.resolve(
+                    self.plane.isa,
+                    (self.at.0, self.at.1 + y),
+                    at,
+                    out,
+                    &mut work.rounder,
+                );
             }
         }
         Ok(Outcome::Done)
@@ -231,7 +244,9 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
                 forward.process_with_scratch(row, scratch);
             }
             self.multiply(spectrum, work, rows);
-            let Work { tile, stride, scratch, specials: Specials { signs: first, marks, .. }, .. } = work;
+            let Work {
+                tile, stride, scratch, specials: Specials { signs: first, marks, .. }, ..
+            } = work;
             for (y, row) in tile.chunks_mut(*stride).take(rows).enumerate() {
                 inverse.process_with_scratch(&mut row[..*width], scratch);
                 let (first, marks) = (&mut first[row_of(wide, y)], &mut marks[row_of(wide, y)]);
@@ -246,11 +261,22 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     }
 
     /// Stores a row of results, but for those that are uncertain, and says how many these are.
-    fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) -> usize {
+    fn store<D: Pixel>(
+        &self,
+        sums: Range<usize>,
+        y: usize,
+        out: &mut [D],
+        work: &mut Work<E>,
+    ) -> usize {
         let Work { sums: all, in_row, uncertain, rounder: scratch, .. } = work;
         let (sums, channel) = (&mut all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
-            self.plane.isa.run(Narrow { sums, out, channels: self.plane.src.shape().channels, channel });
+            self.plane.isa.run(Narrow {
+                sums,
+                out,
+                channels: self.plane.src.shape().channels,
+                channel,
+            });
             return 0;
         };
         rounder.store_channel(self.plane.isa, sums, (out, channel), scratch, in_row);
@@ -265,12 +291,19 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     fn multiply(&self, spectrum: &[Complex<E>], work: &mut Work<E>, rows: usize) {
         let Spectra { width, height, down: [forward, inverse], .. } = self.spectra;
         let Work { tile, stride, columns, scratch, .. } = work;
-        for (left, spectrum) in (0..*width).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * height)) {
+        for (left, spectrum) in
+            (0..*width).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * height))
+        {
             self.plane.isa.run(Gather { tile, stride: *stride, left, columns });
             forward.process_with_scratch(columns, scratch);
             self.plane.isa.run(Multiply { columns, spectrum });
             inverse.process_with_scratch(columns, scratch);
-            self.plane.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
+            self.plane.isa.run(Scatter {
+                columns,
+                tile: &mut tile[..rows * *stride],
+                stride: *stride,
+                left,
+            });
         }
     }
 
@@ -284,7 +317,9 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         let needed = work.line.len().min(image.width - left + part.cols - 1);
         work.line[needed..].fill(E::default());
         work.under.clear();
-        work.under.extend((left..left + needed).map(|x| self.plane.window.column(x, part.left, image.width)));
+        work.under.extend(
+            (left..left + needed).map(|x| self.plane.window.column(x, part.left, image.width)),
+        );
         let found = self.load_scaled(part, work, None)?;
         if found & TINY == 0 {
             return Ok((found, None));
@@ -296,14 +331,18 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
             most = self.plane.isa.run(Greatest { line, greatest: self.greatest(), before: most });
         }
         let scale = Scale::new(most);
-        Ok((self.load_scaled(part, work, Some(scale))?, Some(scale).filter(|scale| scale.undo != E::of(1.0))))
+        Ok((
+            self.load_scaled(part, work, Some(scale))?,
+            Some(scale).filter(|scale| scale.undo != E::of(1.0)),
+        ))
     }
 
     /// The same with a scale, or ending early at a tiny pixel. The line's columns are known.
     fn load_scaled(&self, part: &Part, work: &mut Work<E>, scale: Option<Scale<E>>) -> Result<u8> {
         let Spectra { cols, width, height, across: [forward, _], .. } = self.spectra;
         let Work { tile, stride, line, under, scratch, specials, .. } = work;
-        let (isa, greatest, ends) = (self.plane.isa, self.greatest(), self.spectra.left(part) | TINY);
+        let (isa, greatest, ends) =
+            (self.plane.isa, self.greatest(), self.spectra.left(part) | TINY);
         let scales = scale.is_some_and(|scale| scale.undo != E::of(1.0));
         let mut all = 0;
         for (y, row) in tile.chunks_mut(*stride).enumerate() {
@@ -440,9 +479,9 @@ impl<E: Real> simd::Work for Rescale<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        self.row
-            .iter_mut()
-            .for_each(|value| *value = Complex { re: value.re * self.factor, im: value.im * self.factor });
+        self.row.iter_mut().for_each(|value| {
+            *value = Complex { re: value.re * self.factor, im: value.im * self.factor }
+        });
     }
 }
 
@@ -461,7 +500,8 @@ impl<E: Real> simd::Work for Gather<'_, E> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let size = self.columns.len() / TOGETHER;
         let mut columns = self.columns.chunks_exact_mut(size);
-        let mut columns: [&mut [Complex<E>]; TOGETHER] = std::array::from_fn(|_| columns.next().unwrap_or_default());
+        let mut columns: [&mut [Complex<E>]; TOGETHER] =
+            std::array::from_fn(|_| columns.next().unwrap_or_default());
         for (y, row) in self.tile.chunks_exact(self.stride).enumerate() {
             for (column, &value) in columns.iter_mut().zip(&row[self.left..][..TOGETHER]) {
                 column[y] = value;
@@ -485,7 +525,9 @@ impl<E: Real> simd::Work for Scatter<'_, E> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let size = self.columns.len() / TOGETHER;
         for (y, row) in self.tile.chunks_exact_mut(self.stride).enumerate() {
-            for (value, column) in row[self.left..][..TOGETHER].iter_mut().zip(self.columns.chunks_exact(size)) {
+            for (value, column) in
+                row[self.left..][..TOGETHER].iter_mut().zip(self.columns.chunks_exact(size))
+            {
                 *value = column[y];
             }
         }
@@ -503,7 +545,10 @@ impl<E: Real> simd::Work for Multiply<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        self.columns.iter_mut().zip(self.spectrum).for_each(|(value, &factor)| *value = *value * factor);
+        self.columns
+            .iter_mut()
+            .zip(self.spectrum)
+            .for_each(|(value, &factor)| *value = *value * factor);
     }
 }
 

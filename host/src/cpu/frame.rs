@@ -105,6 +105,8 @@ impl<D> Target<'_, D> {
     #[expect(clippy::mut_from_ref, reason = "as a cell's; the contract says when")]
     pub(super) unsafe fn row(&self, y: usize, part: Range<usize>) -> &mut [D] {
         // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.first.add(y * self.stride + part.start), part.len()) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.first.add(y * self.stride + part.start), part.len())
+        }
     }
 }

@@ -70,11 +70,15 @@ impl Scratch {
     /// Takes the row that lies under the window's first row at row `line`.
     fn pad<S: Pixel>(&mut self, window: &Window, src: &ImageView<'_, S>, line: usize) {
         let Shape { width, height, channels } = src.shape();
-        let Some(y) = window.row(line, 0, height) else { return self.padded.fill(window.border_value) };
+        let Some(y) = window.row(line, 0, height) else {
+            return self.padded.fill(window.border_value);
+        };
         let row = src.row(y);
         let end = self.padded.len() - channels;
         S::widen(row, &mut self.padded[channels..end]);
-        for (at, column) in [(0, window.column(0, 0, width)), (end, window.column(width - 1, 2, width))] {
+        for (at, column) in
+            [(0, window.column(0, 0, width)), (end, window.column(width - 1, 2, width))]
+        {
             let out = &mut self.padded[at..at + channels];
             match column {
                 Some(x) => S::widen(&row[x * channels..(x + 1) * channels], out),
@@ -99,7 +103,8 @@ impl Work for Line<'_> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let Scratch { padded, across, along, .. } = self.scratch;
         let (across, along) = (&mut across[self.line % 3], &mut along[self.line % 3]);
-        let (left, middle, right) = (&padded[..], &padded[self.channels..], &padded[2 * self.channels..]);
+        let (left, middle, right) =
+            (&padded[..], &padded[self.channels..], &padded[2 * self.channels..]);
         let pixels = left.iter().zip(middle).zip(right);
         for (((left, middle), right), (across, along)) in pixels.zip(across.iter_mut().zip(along)) {
             *across = right - left;
@@ -131,7 +136,10 @@ impl<D: Pixel> Work for Root<'_, D> {
             (smoothed([*first, *middle, *last], weights, 0.0, f32::mul_add), below - above)
         });
         if gradient.is_angle() {
-            results.iter_mut().zip(each).for_each(|(result, (dx, dy))| *result = angle(dx, dy, f32::mul_add));
+            results
+                .iter_mut()
+                .zip(each)
+                .for_each(|(result, (dx, dy))| *result = angle(dx, dy, f32::mul_add));
         } else {
             let root = |(dx, dy)| squares(dx, dy, 0.0, f32::mul_add).sqrt();
             results.iter_mut().zip(each).for_each(|(result, slopes)| *result = root(slopes));

@@ -17,7 +17,13 @@ pub(super) const CACHE_LINE: usize = 64;
 impl<S: Pixel, D: Pixel> Run<'_, S, D> {
     /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0.
     /// Computes the line if it is not there.
-    pub(super) fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, term: usize, y: usize) -> usize {
+    pub(super) fn line(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        term: usize,
+        y: usize,
+    ) -> usize {
         let Shape { height, channels, .. } = self.frame.src.shape();
         let source = self.frame.window.row(y, 0, height);
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
@@ -49,7 +55,14 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                 out[..channels].copy_from_slice(&row[..channels]);
                 out[last..].copy_from_slice(&row[last..]);
             };
-            padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, ends);
+            padding.pad(
+                row,
+                channels,
+                outside as u8,
+                &mut scratch.bytes,
+                |value| value.to_f32() as u8,
+                ends,
+            );
             let pairs = &mut scratch.pairs[..read];
             let mut pair = |values: &[u8], part: Range<usize>| {
                 self.frame.isa.run(Pair { values, step: channels, pairs: &mut pairs[part] });
@@ -66,16 +79,24 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
             }
         }
         if passes.iter().any(|passes| passes.whole.is_none()) {
-            let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
+            let out =
+                if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
             let middle = passes[0].middle;
             let of = |value: f32| value - middle;
-            let widen = |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
+            let widen =
+                |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
             padding.pad(row, channels, of(outside), out, |value| of(value.to_f32()), widen);
         }
         for (line, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
             let Some(taps) = passes.across else { break };
             if let Some(row) = passes.whole {
-                self.frame.isa.run(RowSums { row, pairs: &scratch.pairs, channels, out: line, len });
+                self.frame.isa.run(RowSums {
+                    row,
+                    pairs: &scratch.pairs,
+                    channels,
+                    out: line,
+                    len,
+                });
                 continue;
             }
             let ring = &scratch.across;
@@ -126,11 +147,17 @@ impl Padding<'_> {
         copy: impl FnOnce(&[S], &mut [T]),
     ) {
         let Some(row) = row else { return out.fill(outside) };
-        copy(self.part(row, channels), &mut out[self.inside.start * channels..self.inside.end * channels]);
+        copy(
+            self.part(row, channels),
+            &mut out[self.inside.start * channels..self.inside.end * channels],
+        );
         for &(at, source) in self.sides {
             let out = &mut out[at * channels..][..channels];
             match source {
-                Some(x) => out.iter_mut().zip(&row[x * channels..]).for_each(|(out, &value)| *out = one(value)),
+                Some(x) => out
+                    .iter_mut()
+                    .zip(&row[x * channels..])
+                    .for_each(|(out, &value)| *out = one(value)),
                 None => out.fill(outside),
             }
         }
@@ -163,11 +190,17 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Makes room for a rectangle of these columns and forgets all lines.
-    pub(super) fn start<S: Pixel, D: Pixel>(&mut self, run: &Run<'_, S, D>, columns: &Range<usize>) -> Result<()> {
-        let (Shape { width, channels, .. }, Window { cols, anchor_x, .. }) = (run.frame.src.shape(), run.frame.window);
+    pub(super) fn start<S: Pixel, D: Pixel>(
+        &mut self,
+        run: &Run<'_, S, D>,
+        columns: &Range<usize>,
+    ) -> Result<()> {
+        let (Shape { width, channels, .. }, Window { cols, anchor_x, .. }) =
+            (run.frame.src.shape(), run.frame.window);
         let len = columns.len() * channels;
         // Lines begin where cache lines do.
-        let line_len = (len + (run.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<f32>());
+        let line_len = (len + (run.cols - 1) * channels + MARGIN)
+            .next_multiple_of(CACHE_LINE / size_of::<f32>());
         let across = if run.cols == 1 { len + (cols - 1) * channels + MARGIN } else { 0 };
         self.line_len = line_len;
         self.rings.resize_with(run.last() + 1, Ring::default);
@@ -190,7 +223,8 @@ impl Scratch {
         self.inside = left..padded.min(width + anchor_x - columns.start);
         let sides = (0..left).chain(self.inside.end..padded);
         self.sides.clear();
-        self.sides.extend(sides.map(|at| (at, run.frame.window.column(columns.start + at, 0, width))));
+        self.sides
+            .extend(sides.map(|at| (at, run.frame.window.column(columns.start + at, 0, width))));
         Ok(())
     }
 }

@@ -118,7 +118,9 @@ impl Engine {
         stage: &Stage<'_>,
     ) -> Result<Variant> {
         match (src.scalar(), dst.scalar()) {
-            (Scalar::U8, Scalar::U8) => self.run_bytes(family, &src.typed(), &mut dst.typed(), filtered, stage),
+            (Scalar::U8, Scalar::U8) => {
+                self.run_bytes(family, &src.typed(), &mut dst.typed(), filtered, stage)
+            }
             (source, target) => with_pixels!(source, S => with_pixels!(target, D => {
                 self.run_values::<S, D>(family, &src.typed(), &mut dst.typed(), filtered, stage)
             })),
@@ -136,7 +138,8 @@ impl Engine {
     ) -> Result<Variant> {
         let (window, taps) = (self.window(), &self.taps);
         if family == Family::Fourier {
-            let (dense, spectra) = (taps.dense()?, taps.spectra.of(&taps.filter, src.shape().width)?);
+            let (dense, spectra) =
+                (taps.dense()?, taps.spectra.of(&taps.filter, src.shape().width)?);
             fourier::run(self.isa, (&window, dense), &spectra, None, src, (dst, filtered), stage)?;
             return Ok(Variant::Fourier);
         }
@@ -169,14 +172,17 @@ impl Engine {
         let resolver = Resolver::new(*src, filtered, of_bytes, self.border);
         match (way, &bytes.smooth, &bytes.mean) {
             (Way::Table, ..) => {
-                let table = Table::new(Resolver::of_single_pixels(of_bytes), bytes.taps.filter.tap(0, 0));
+                let table =
+                    Table::new(Resolver::of_single_pixels(of_bytes), bytes.taps.filter.tap(0, 0));
                 table.run(self.isa, src, (dst, filtered), stage)
             }
             (Way::Smooth(_), Some(smooth), _) => {
                 let rounder = Rounder::in_f32(&resolver, &bytes.bounds, Order::BlockPasses);
                 smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage)
             }
-            (Way::Counted { .. }, _, Some(mean)) => boxes::run(self.isa, &window, *mean, src, (dst, filtered), stage),
+            (Way::Counted { .. }, _, Some(mean)) => {
+                boxes::run(self.isa, &window, *mean, src, (dst, filtered), stage)
+            }
             (Way::Spectra, ..) => self.run_spectra(bytes, &resolver, src, (dst, filtered), stage),
             _ => self.run_passes(way, (bytes, of_bytes), &resolver, src, (dst, filtered), stage),
         }?;
@@ -204,14 +210,19 @@ impl Engine {
             }
         };
         let columns = match way {
-            Way::Terms | Way::Passes => filter.products().into_iter().map(|(_, column)| column).collect(),
+            Way::Terms | Way::Passes => {
+                filter.products().into_iter().map(|(_, column)| column).collect()
+            }
             _ => Vec::new(),
         };
         let point = filter.sum().filter(|_| way == Way::Terms).map_or(0.0, |sum| sum.point);
         let frame = Frame::new(self.isa, self.window(), src, dst, filtered);
         let rounder = Rounder::in_f32(resolver, &bytes.bounds, order);
-        let in_f32 =
-            Run::new(&frame, &terms, Some(&rounder)).with_columns(columns, point, exact::taps_taken(&of_bytes.whole));
+        let in_f32 = Run::new(&frame, &terms, Some(&rounder)).with_columns(
+            columns,
+            point,
+            exact::taps_taken(&of_bytes.whole),
+        );
         // Exactly only where that decides something.
         let exact = if rounder.share() > 0.0 { Exact::new(&frame, &of_bytes.whole) } else { None };
         bands::run(&in_f32, exact.as_ref(), stage)
@@ -233,12 +244,28 @@ impl Engine {
         let size = (window.cols as i32, window.rows as i32);
         if Precision::of_bytes(size, width as i32, share) == Precision::Double {
             let spectra = bytes.spectra_in_f64.of(filter, width)?;
-            return fourier::run(self.isa, (&window, &[]), &spectra, Some((&in_f64, None)), src, results, stage);
+            return fourier::run(
+                self.isa,
+                (&window, &[]),
+                &spectra,
+                Some((&in_f64, None)),
+                src,
+                results,
+                stage,
+            );
         }
         let spectra = bytes.taps.spectra.of(filter, width)?;
         let again = || bytes.spectra_in_f64.like(filter, &spectra);
         let finer = Some(Finer { spectra: &again, rounder: &in_f64 });
-        fourier::run(self.isa, (&window, &[]), &spectra, Some((&in_f32, finer)), src, results, stage)
+        fourier::run(
+            self.isa,
+            (&window, &[]),
+            &spectra,
+            Some((&in_f32, finer)),
+            src,
+            results,
+            stage,
+        )
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.

@@ -41,7 +41,12 @@ struct Ring<E> {
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
     /// Filters a rectangle whose first result is at column and row `at`; each of the rows is a part of a row of results, with all channels.
     /// So many threads share the work.
-    pub(super) fn filter<D: Pixel>(&self, at: (usize, usize), rows: &mut [&mut [D]], threads: usize) -> Result<()> {
+    pub(super) fn filter<D: Pixel>(
+        &self,
+        at: (usize, usize),
+        rows: &mut [&mut [D]],
+        threads: usize,
+    ) -> Result<()> {
         // A job loads the lines of a window beside those of its own rows, so it has as many of these
         // at least.
         let even = rows.len().div_ceil(4 * threads);
@@ -52,7 +57,12 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         share(&report.call(0).stage(0, 0).on(threads), jobs, |ring: &mut Ring<E>, (job, rows)| {
             let width = rows.first().map_or(0, |row| row.len() / self.src.shape().channels);
             for first in (0..width).step_by(STRIP) {
-                self.strip(ring, (at.0, at.1 + job * together), first..width.min(first + STRIP), rows)?;
+                self.strip(
+                    ring,
+                    (at.0, at.1 + job * together),
+                    first..width.min(first + STRIP),
+                    rows,
+                )?;
             }
             Ok(())
         })
@@ -78,7 +88,9 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         let first = left + columns.start;
         let width = self.src.shape().width;
         under.clear();
-        under.extend((first..first + columns.len() + window.cols - 1).map(|x| window.column(x, 0, width)));
+        under.extend(
+            (first..first + columns.len() + window.cols - 1).map(|x| window.column(x, 0, width)),
+        );
         let within = (first.saturating_sub(window.anchor_x)).min(width - 1) * channels;
         let last = top + rows.len() + window.rows - 2;
         let (mut y, mut known) = (0, 0);
@@ -89,7 +101,11 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             let end = y + window.rows + count - 1;
             for number in known..end {
                 let source = window.row(top + number, 0, self.src.shape().height);
-                self.load(source, (first, under), &mut lines[number % slots * line..][..under.len()]);
+                self.load(
+                    source,
+                    (first, under),
+                    &mut lines[number % slots * line..][..under.len()],
+                );
             }
             known = end;
             // The next call's lines are read from afar meanwhile.
@@ -100,7 +116,8 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             places.clear();
             places.extend((y..end).map(|number| number % slots * line));
             let mut outs = sums.chunks_mut(STRIP + SLACK);
-            let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+            let mut outs: [&mut [E]; ROWS] =
+                std::array::from_fn(|_| outs.next().unwrap_or_default());
             self.isa.run(Tiles {
                 ring: lines,
                 lines: places,
@@ -115,7 +132,12 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             });
             for (row, sums) in rows[y..].iter_mut().zip(&mut outs[..count]) {
                 let out = &mut row[columns.start * channels..columns.end * channels];
-                self.isa.run(Narrow { sums: &mut sums[..columns.len()], out, channels, channel: self.channel });
+                self.isa.run(Narrow {
+                    sums: &mut sums[..columns.len()],
+                    out,
+                    channels,
+                    channel: self.channel,
+                });
             }
             y += count;
         }
@@ -124,13 +146,19 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
 
     /// Fills a line with the pixels of a row of the image, or with the border's value where there is none. It begins under the first tap
     /// of a window at column `left`; `under` are the image's columns along it.
-    pub(super) fn load(&self, source: Option<usize>, (left, under): (usize, &[Option<usize>]), line: &mut [E]) {
+    pub(super) fn load(
+        &self,
+        source: Option<usize>,
+        (left, under): (usize, &[Option<usize>]),
+        line: &mut [E],
+    ) {
         let (outside, channels) = (self.window.border_value, self.src.shape().channels);
         let Some(source) = source else { return line.fill(E::of(outside.into())) };
         let row = &self.src.row(source)[self.channel..];
         // The part that lies in the image is loaded at once, as nearly all of it does.
         let (first, len) = (left as isize - self.window.anchor_x as isize, line.len() as isize);
-        let inside = (-first).clamp(0, len) as usize..(self.src.shape().width as isize - first).clamp(0, len) as usize;
+        let inside = (-first).clamp(0, len) as usize
+            ..(self.src.shape().width as isize - first).clamp(0, len) as usize;
         if !inside.is_empty() {
             let from = (first + inside.start as isize) as usize * channels;
             self.isa.run(Widen { row: &row[from..], channels, line: &mut line[inside.clone()] });

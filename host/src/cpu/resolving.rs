@@ -32,7 +32,8 @@ impl Resolving {
         let under = cols * rows * channels;
         let by_window = from(under) * RESOLVED_TAP * under as f64 + RESOLVED;
         let column_tap = from(rows * STRIP) * COLUMN_TAP;
-        let (per_sum, left) = columns.map_or((0.0, 1.0), |(taps, left)| (column_tap * taps as f64, left));
+        let (per_sum, left) =
+            columns.map_or((0.0, 1.0), |(taps, left)| (column_tap * taps as f64, left));
         let per_result = PASS_TAP * (2.0 * exact_taps - taps).max(0.0);
         Self { per_result, per_uncertain: left * by_window, per_sum }
     }
@@ -65,7 +66,8 @@ impl Allowance {
     /// these are still to be resolved one by one.
     pub(super) fn covers(&mut self, results: usize, uncertain: usize, sums: usize) -> bool {
         let Resolving { per_result, per_uncertain, per_sum } = self.resolving;
-        self.left += per_result * results as f64 - per_uncertain * uncertain as f64 - per_sum * sums as f64;
+        self.left +=
+            per_result * results as f64 - per_uncertain * uncertain as f64 - per_sum * sums as f64;
         self.left >= 0.0
     }
 }

@@ -36,7 +36,8 @@ impl Work for ColumnSums<'_> {
             }
         }
         let left = column.len() / CHAINS * CHAINS;
-        for (sums, (&tap, &line)) in sums.iter_mut().zip(column[left..].iter().zip(&lines[left..])) {
+        for (sums, (&tap, &line)) in sums.iter_mut().zip(column[left..].iter().zip(&lines[left..]))
+        {
             add(sums, tap, line);
         }
         std::array::from_fn(|i| sums.iter().map(|sums| sums[i]).sum())

@@ -21,7 +21,9 @@ pub(super) fn share<T: Default, J: Send>(
             return;
         }
         let outcome = work(memory, job);
-        if let Err(error) = outcome.and_then(|()| stage.jobs(done.fetch_add(1, Ordering::Relaxed) + 1, all)) {
+        if let Err(error) =
+            outcome.and_then(|()| stage.jobs(done.fetch_add(1, Ordering::Relaxed) + 1, all))
+        {
             // Another thread's error may have come first.
             let _ = failed.set(error);
         }
@@ -61,10 +63,11 @@ mod tests {
     fn an_error_ends_the_work() {
         let done = AtomicU32::new(0);
         let report = Report::default();
-        let result = share(&report.call(0).stage(0, 0).on(4), 0..1_000_000, |_: &mut (), job: usize| {
-            done.fetch_add(1, Ordering::Relaxed);
-            if job == 10 { Err(Error::HostMemory { bytes: job }) } else { Ok(()) }
-        });
+        let result =
+            share(&report.call(0).stage(0, 0).on(4), 0..1_000_000, |_: &mut (), job: usize| {
+                done.fetch_add(1, Ordering::Relaxed);
+                if job == 10 { Err(Error::HostMemory { bytes: job }) } else { Ok(()) }
+            });
         assert!(matches!(result, Err(Error::HostMemory { bytes: 10 })));
         assert!(done.load(Ordering::Relaxed) < 1_000_000);
     }
@@ -77,10 +80,11 @@ mod tests {
         });
         let done = AtomicU32::new(0);
         let call = report.call(3_000_000);
-        let result = share(&call.stage(0, 3_000_000).on(4), 0..1_000_000, |_: &mut (), _job: usize| {
-            done.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        });
+        let result =
+            share(&call.stage(0, 3_000_000).on(4), 0..1_000_000, |_: &mut (), _job: usize| {
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            });
         assert!(matches!(result, Err(Error::Cancelled { done: 30.., total: 3_000_000 })));
         assert!(done.load(Ordering::Relaxed) < 1_000_000);
     }

@@ -69,25 +69,51 @@ pub(super) fn run(
     let Shape { width, height, channels } = src.shape();
     let (reach, border) = (smooth.reach, (window.border_value as u8, channels));
     // As wide and as high as the greater of both passes, with taps of zero.
-    let around = Window { cols: 2 * reach + 1, rows: 2 * reach + 1, anchor_x: reach, anchor_y: reach, ..*window };
+    let around = Window {
+        cols: 2 * reach + 1,
+        rows: 2 * reach + 1,
+        anchor_x: reach,
+        anchor_y: reach,
+        ..*window
+    };
     let spread = smooth.spread(channels);
     let band = band(height, around.rows, 1, stage.cut_for());
     let stride = dst.stride();
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.prepare(&around, src.shape())?;
         for (y, out) in (index * band..).zip(rows) {
-            let Scratch { outside, lines, sides, masks, doubts, left, rounder: memory } = &mut *scratch;
+            let Scratch { outside, lines, sides, masks, doubts, left, rounder: memory } =
+                &mut *scratch;
             let mut under: [&[u8]; ROWS] = [&[]; ROWS];
             for (row, under) in under.iter_mut().take(around.rows).enumerate() {
                 *under = around.row(y, row, height).map_or(&outside[..], |y| src.row(y));
             }
             // Within a page the processor prefetches by itself.
             let below = around.row(y + 1, around.rows - 1, height).filter(|_| out.len() > PAGE);
-            let ahead = below.map(|below| [src.row(below).as_ptr(), out.as_ptr().wrapping_add(stride)]);
-            let found = isa.run(Row { smooth, under: &under, ahead, lines, sides, border, masks, doubts, out });
+            let ahead =
+                below.map(|below| [src.row(below).as_ptr(), out.as_ptr().wrapping_add(stride)]);
+            let found = isa.run(Row {
+                smooth,
+                under: &under,
+                ahead,
+                lines,
+                sides,
+                border,
+                masks,
+                doubts,
+                out,
+            });
             left.clear();
             let doubts = &doubts[..found];
-            isa.run(Again { smooth, under: &under, channels, spread: spread.as_ref(), doubts, out, left });
+            isa.run(Again {
+                smooth,
+                under: &under,
+                channels,
+                spread: spread.as_ref(),
+                doubts,
+                out,
+                left,
+            });
             if !left.is_empty() {
                 rounder.resolve(isa, (0, y), left, out, memory);
             }
@@ -129,10 +155,15 @@ impl Scratch {
         self.sides = crate::memory::reserve(2 * reach * channels)?;
         for distance in 1..=reach {
             let left = (-(distance as isize), window.column(0, reach - distance, width));
-            let right = ((width + distance - 1) as isize, window.column(width - 1, reach + distance, width));
+            let right = (
+                (width + distance - 1) as isize,
+                window.column(width - 1, reach + distance, width),
+            );
             for (x, column) in [left, right] {
                 let element = |channel: usize| x * channels as isize + channel as isize;
-                self.sides.extend((0..channels).map(|at| (element(at), column.map(|x| x * channels + at))));
+                self.sides.extend(
+                    (0..channels).map(|at| (element(at), column.map(|x| x * channels + at))),
+                );
             }
         }
         // Last, as it tells that all are allocated.
@@ -201,7 +232,17 @@ impl Row<'_> {
     /// Both passes.
     #[inline(always)]
     fn sum<L: Lanes, const K: usize>(self) -> usize {
-        let Self { smooth, under, ahead, lines, sides, border: (value_outside, channels), masks, doubts, out } = self;
+        let Self {
+            smooth,
+            under,
+            ahead,
+            lines,
+            sides,
+            border: (value_outside, channels),
+            masks,
+            doubts,
+            out,
+        } = self;
         let (len, bytes) = (out.len(), 2 * L::Words::LEN);
         let (whole, blocks) = (len / bytes * bytes, len.div_ceil(bytes));
         let numbers = 32 * lines.even.len().min(lines.odd.len());
@@ -213,7 +254,8 @@ impl Row<'_> {
         // copies. A line has numbers for all blocks, and for less than a cache line before and
         // after them, as is asserted.
         unsafe {
-            let (even, odd) = (lines.even.as_mut_ptr().cast::<u16>(), lines.odd.as_mut_ptr().cast::<u16>());
+            let (even, odd) =
+                (lines.even.as_mut_ptr().cast::<u16>(), lines.odd.as_mut_ptr().cast::<u16>());
             let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
             let taps = Taps::<L::Words, K>::new(&smooth.column);
             let lines_under = under.map(<[u8]>::as_ptr);
@@ -250,7 +292,8 @@ impl Row<'_> {
             let (even, odd) = (lines.even.as_ptr().cast::<u16>(), lines.odd.as_ptr().cast::<u16>());
             let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
             let taps = Taps::<L::Words, K>::new(&smooth.row);
-            let limits = (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.doubt) * 0x101));
+            let limits =
+                (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.doubt) * 0x101));
             // The numbers as far on each side as a tap is, for each of its results at even places,
             // and at odd ones.
             let mut beside = [[[even; 2]; K]; 2];
@@ -263,7 +306,8 @@ impl Row<'_> {
                 }
             }
             for (block, mask) in masks[..whole / bytes].iter_mut().enumerate() {
-                let (results, in_doubt) = taps.row([even, odd], &beside, block * L::Words::LEN, limits);
+                let (results, in_doubt) =
+                    taps.row([even, odd], &beside, block * L::Words::LEN, limits);
                 results.store_bytes(out.as_mut_ptr().add(block * bytes));
                 *mask = in_doubt;
             }

@@ -197,10 +197,9 @@ impl<E: Real> Work for Greatest<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> E {
-        self.line
-            .iter()
-            .map(|value| value.abs())
-            .fold(self.before, |most, size| if (size > most) & (size <= self.greatest) { size } else { most })
+        self.line.iter().map(|value| value.abs()).fold(self.before, |most, size| {
+            if (size > most) & (size <= self.greatest) { size } else { most }
+        })
     }
 }
 
@@ -262,8 +261,17 @@ impl<E: Real> Work for Mend<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let added =
-            [0.0, f64::NAN, f64::INFINITY, f64::NAN, f64::NEG_INFINITY, f64::NAN, f64::NAN, f64::NAN].map(E::of);
+        let added = [
+            0.0,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NAN,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            f64::NAN,
+            f64::NAN,
+        ]
+        .map(E::of);
         for (sum, &mark) in self.sums.iter_mut().zip(self.marks) {
             *sum = *sum + added[usize::from(mark & MENDED)];
         }
@@ -300,7 +308,8 @@ mod tests {
                 let kinds: Vec<u8> = (0..20 + cols - 1).map(kind).collect();
                 let mut found = vec![7; 20];
                 spread(&kinds, cols, &mut found);
-                let expected: Vec<u8> = kinds.windows(cols).map(|under| u8::from(under.contains(&NAN))).collect();
+                let expected: Vec<u8> =
+                    kinds.windows(cols).map(|under| u8::from(under.contains(&NAN))).collect();
                 assert_eq!(found, expected, "{cols} columns, {kinds:?}");
             }
         }
@@ -316,7 +325,10 @@ mod tests {
             assert!(least <= greatest * f32::EPSILON / 256.0, "{greatest:e}: {least:e}");
             let is_scaled = greatest < f32::LOW;
             assert_eq!(is_scaled, factor != 1.0, "{greatest:e}");
-            assert!(!is_scaled || (2f32.powi(-50)..=1.0).contains(&(greatest * factor)), "{greatest:e} {factor:e}");
+            assert!(
+                !is_scaled || (2f32.powi(-50)..=1.0).contains(&(greatest * factor)),
+                "{greatest:e} {factor:e}"
+            );
         }
     }
 }

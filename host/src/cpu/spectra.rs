@@ -133,16 +133,23 @@ impl<E: Real> Spectra<E> {
     /// Whether the counts of infinite pixels under a part are off by less than a half. They add up
     /// to at most its taps.
     fn counts(&self, part: &Part) -> bool {
-        let (taps, side) = ((part.cols * part.rows) as f64, ((self.width * self.height) as f64).sqrt());
+        let (taps, side) =
+            ((part.cols * part.rows) as f64, ((self.width * self.height) as f64).sqrt());
         spectrum::units(taps, taps.sqrt(), side) * E::EPSILON < 0.5
     }
 
     /// The spectra for infinite pixels and a part of the window, of `cols` columns of taps.
-    pub(super) fn of_infinite(&self, number: usize, taps: &[E], cols: usize) -> Result<&[Vec<Complex<E>>; 2]> {
+    pub(super) fn of_infinite(
+        &self,
+        number: usize,
+        taps: &[E],
+        cols: usize,
+    ) -> Result<&[Vec<Complex<E>>; 2]> {
         let part = &self.parts[number].0;
         crate::memory::once(&self.of_infinite[number], || {
             let spectrum = |which: usize| {
-                let tap = |y, x| special::of_tap(taps[(part.top + y) * cols + part.left + x])[which];
+                let tap =
+                    |y, x| special::of_tap(taps[(part.top + y) * cols + part.left + x])[which];
                 rounded(&spectrum::of_taps((self.height, self.width), (part.rows, part.cols), tap)?)
             };
             Ok([spectrum(0)?, spectrum(1)?])
@@ -184,8 +191,9 @@ impl<E: Real> Cache<E> {
 
     fn of_tile(&self, filter: &Filter, tile: Tile) -> Result<Arc<Spectra<E>>> {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |spectra: &Arc<Spectra<E>>| (spectra.width, spectra.height) == (tile.width as usize, tile.height as usize);
+        let is_it = |spectra: &Arc<Spectra<E>>| {
+            (spectra.width, spectra.height) == (tile.width as usize, tile.height as usize)
+        };
         let known = held().iter().find(|spectra| is_it(spectra)).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -195,7 +203,9 @@ impl<E: Real> Cache<E> {
         // Another thread may have been faster.
         if !held.iter().any(is_it) {
             held.push(Arc::clone(&spectra));
-            while held.len() > 1 && held.iter().map(|spectra| spectra.bytes()).sum::<usize>() > Self::ROOM {
+            while held.len() > 1
+                && held.iter().map(|spectra| spectra.bytes()).sum::<usize>() > Self::ROOM
+            {
                 held.remove(0);
             }
         }

@@ -48,7 +48,9 @@ impl Table {
                 }
                 for (out, pixel) in out.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
                     out.copy_from_slice(pixel);
-                    out[..filtered].iter_mut().for_each(|byte| *byte = self.results[usize::from(*byte)]);
+                    out[..filtered]
+                        .iter_mut()
+                        .for_each(|byte| *byte = self.results[usize::from(*byte)]);
                 }
             }
             Ok(())
@@ -62,7 +64,8 @@ impl Product {
         let nearest = (tap * 65536.0).round();
         (-1..=1).find_map(|off| {
             let factor = nearest + f64::from(off);
-            let factor = if (0.0..=65535.0).contains(&factor) { factor as u16 } else { return None };
+            let factor =
+                if (0.0..=65535.0).contains(&factor) { factor as u16 } else { return None };
             let (mut least, mut most) = (0, i32::from(u16::MAX));
             for (byte, &result) in (0..).zip(results) {
                 let product = ((256 * byte * u32::from(factor)) >> 16) as i32;
@@ -97,7 +100,8 @@ impl Work for Row<'_> {
                 let bytes = L::Words::load_bytes(row.as_ptr().add(done));
                 let [even, odd] = [bytes.even(), bytes.odd()];
                 let even = even.high_product(factor).add(bias);
-                even.upper_bytes(odd.high_product(factor).add(bias)).store_bytes(out.as_mut_ptr().add(done));
+                even.upper_bytes(odd.high_product(factor).add(bias))
+                    .store_bytes(out.as_mut_ptr().add(done));
                 done += len;
             }
         }
@@ -117,7 +121,9 @@ mod tests {
             let results = std::array::from_fn(|byte| (byte as f64 * tap).round_ties_even() as u8);
             let table = Table::new(results, tap);
             have_products += usize::from(table.product.is_some());
-            for (isa, product) in Isa::all().flat_map(|isa| table.product.map(|product| (isa, product))) {
+            for (isa, product) in
+                Isa::all().flat_map(|isa| table.product.map(|product| (isa, product)))
+            {
                 let mut out = vec![0; row.len()];
                 let done = isa.run(Row { product, row: &row, out: &mut out });
                 assert!(done > 256, "{isa:?}");

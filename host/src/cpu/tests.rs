@@ -28,12 +28,17 @@ fn padded(plane: &[f32], width: usize, filter: &Filter) -> Vec<Vec<f32>> {
     };
     let (height, anchor) = (plane.len() / width, filter.anchor());
     let row = |y: usize| &plane[mirror(y, anchor.1, height) * width..][..width];
-    let padded = |y| (0..width + filter.cols() - 1).map(|x| row(y)[mirror(x, anchor.0, width)]).collect();
+    let padded =
+        |y| (0..width + filter.cols() - 1).map(|x| row(y)[mirror(x, anchor.0, width)]).collect();
     (0..height + filter.rows() - 1).map(padded).collect()
 }
 
 /// All taps, row by row.
-fn direct<T: Copy + Default>(padded: &[Vec<f32>], filter: &Filter, add: fn(f64, &[f32], &mut [T])) -> Vec<T> {
+fn direct<T: Copy + Default>(
+    padded: &[Vec<f32>],
+    filter: &Filter,
+    add: fn(f64, &[f32], &mut [T]),
+) -> Vec<T> {
     let width = padded[0].len() + 1 - filter.cols();
     let mut result = Vec::new();
     for y in 0..=padded.len() - filter.rows() {
@@ -51,23 +56,30 @@ fn direct<T: Copy + Default>(padded: &[Vec<f32>], filter: &Filter, add: fn(f64, 
 /// Rows, then columns.
 fn separable(padded: &[Vec<f32>], filter: &Filter) -> Vec<f32> {
     let (across, down) = filter.separated().expect("a filter with factors");
-    let pass = |lines: &[Vec<f32>], taps: &[f64], (step_x, step_y): (usize, usize)| -> Vec<Vec<f32>> {
-        let reach = taps.len() - 1;
-        let width = lines[0].len() - step_x * reach;
-        let sums = |y: usize| {
-            let mut sums = vec![0.0; width];
-            for (i, &tap) in taps.iter().enumerate() {
-                add_f32(tap, &lines[y + step_y * i][step_x * i..], &mut sums);
-            }
-            sums
+    let pass =
+        |lines: &[Vec<f32>], taps: &[f64], (step_x, step_y): (usize, usize)| -> Vec<Vec<f32>> {
+            let reach = taps.len() - 1;
+            let width = lines[0].len() - step_x * reach;
+            let sums = |y: usize| {
+                let mut sums = vec![0.0; width];
+                for (i, &tap) in taps.iter().enumerate() {
+                    add_f32(tap, &lines[y + step_y * i][step_x * i..], &mut sums);
+                }
+                sums
+            };
+            (0..lines.len() - step_y * reach).map(sums).collect()
         };
-        (0..lines.len() - step_y * reach).map(sums).collect()
-    };
     pass(&pass(padded, across, (1, 0)), down, (0, 1)).concat()
 }
 
 /// The expected result of one channel.
-fn expected<D: Pixel>(plane: &[f32], width: usize, filter: &Filter, family: Family, bytes: bool) -> Vec<D> {
+fn expected<D: Pixel>(
+    plane: &[f32],
+    width: usize,
+    filter: &Filter,
+    family: Family,
+    bytes: bool,
+) -> Vec<D> {
     let padded = padded(plane, width, filter);
     if bytes {
         let sums = direct(&padded, filter, add_f64);
@@ -80,8 +92,13 @@ fn expected<D: Pixel>(plane: &[f32], width: usize, filter: &Filter, family: Fami
     sums.into_iter().map(D::from_f32).collect()
 }
 
-fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, channels): (usize, usize, usize)) {
-    let values = (0..width * height * channels).map(|i| S::from_f32((i * 7919 % 1009) as f32 / 4.0));
+fn check<S: Pixel, D: Pixel>(
+    filter: &Filter,
+    family: Family,
+    (width, height, channels): (usize, usize, usize),
+) {
+    let values =
+        (0..width * height * channels).map(|i| S::from_f32((i * 7919 % 1009) as f32 / 4.0));
     let src = Image::<S>::from_vec(values.collect(), width, height, channels).unwrap();
     let (shape, filtered) = (Shape { width, height, channels }, channels.min(3));
     let bytes = S::SCALAR == Scalar::U8 && D::SCALAR == Scalar::U8;
@@ -102,7 +119,8 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
         let report = Report::default();
         let (call, view) = (report.call(0), found.view_mut());
         let stage = call.stage(0, 0).on(threads);
-        pool.install(|| engine.run(family, &src.view().into(), &mut view.into(), filtered, &stage)).unwrap();
+        pool.install(|| engine.run(family, &src.view().into(), &mut view.into(), filtered, &stage))
+            .unwrap();
         let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
         let wrong = found.as_slice().iter().enumerate().position(at);
         let (cols, rows) = (filter.cols(), filter.rows());
@@ -113,7 +131,9 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
 /// Windows whose lines do not all fit the ring, images of several strips, on pools of any size.
 #[test]
 fn large_windows_and_wide_images_give_the_families_bits() {
-    let taps = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + 7) % 64) as f32 / 640.0 - 0.04).collect() };
+    let taps = |len: usize| -> Vec<f32> {
+        (0..len).map(|i| ((i * 31 + 7) % 64) as f32 / 640.0 - 0.04).collect()
+    };
     for (cols, rows) in [(3, 450), (450, 3), (900, 40), (33, 35)] {
         let filter = Filter::from_taps(cols, rows, &taps(cols * rows)).unwrap();
         check::<f32, f32>(&filter, Family::Direct, (700, 23, 1));
@@ -131,21 +151,32 @@ fn large_windows_and_wide_images_give_the_families_bits() {
 #[test]
 fn spectra_take_any_number_of_channels() {
     let taps: Vec<f32> = (0..19 * 21).map(|i| (i * 7919 % 997) as f32 / 99700.0 - 0.002).collect();
-    let plan = Plan::builder(Filter::from_taps(19, 21, &taps).unwrap()).device(Device::Cpu).variant(Variant::Fourier);
+    let plan = Plan::builder(Filter::from_taps(19, 21, &taps).unwrap())
+        .device(Device::Cpu)
+        .variant(Variant::Fourier);
     let plan = plan.build().unwrap();
     let (width, height) = (47, 33);
     for channels in 1..=7 {
-        let pixels: Vec<u8> = (0..width * height * channels).map(|i| (i * 7919 % 251) as u8).collect();
+        let pixels: Vec<u8> =
+            (0..width * height * channels).map(|i| (i * 7919 % 251) as u8).collect();
         let all = Image::from_vec(pixels.clone(), width, height, channels).unwrap();
-        let (bytes, mut floats) = (plan.filter(&all).unwrap(), Image::<f32>::zeroed(width, height, channels).unwrap());
+        let (bytes, mut floats) =
+            (plan.filter(&all).unwrap(), Image::<f32>::zeroed(width, height, channels).unwrap());
         plan.run(&all, &mut floats).unwrap();
         for channel in 0..channels {
-            let of = |pixels: &[u8]| pixels.iter().skip(channel).step_by(channels).copied().collect::<Vec<_>>();
+            let of = |pixels: &[u8]| {
+                pixels.iter().skip(channel).step_by(channels).copied().collect::<Vec<_>>()
+            };
             let one = Image::from_vec(of(&pixels), width, height, 1).unwrap();
-            assert_eq!(of(bytes.as_slice()), plan.filter(&one).unwrap().as_slice(), "{channel} of {channels}");
+            assert_eq!(
+                of(bytes.as_slice()),
+                plan.filter(&one).unwrap().as_slice(),
+                "{channel} of {channels}"
+            );
             let mut alone = Image::<f32>::zeroed(width, height, 1).unwrap();
             plan.run(&one, &mut alone).unwrap();
-            let found: Vec<f32> = floats.as_slice().iter().skip(channel).step_by(channels).copied().collect();
+            let found: Vec<f32> =
+                floats.as_slice().iter().skip(channel).step_by(channels).copied().collect();
             assert_eq!(found, alone.as_slice(), "{channel} of {channels}, f32");
         }
     }
@@ -164,12 +195,17 @@ fn spectra_take_small_numbers() {
     for exponent in [0, -35, -45, -70, -120] {
         let scale = 2f64.powi(exponent);
         let pixels: Vec<f32> = (0..width * height).map(|i| (scale * size(i)) as f32).collect();
-        let found = plan.filter(&Image::from_vec(pixels.clone(), width, height, 1).unwrap()).unwrap();
+        let found =
+            plan.filter(&Image::from_vec(pixels.clone(), width, height, 1).unwrap()).unwrap();
         let expected = direct(&padded(&pixels, width, &filter), &filter, add_f64);
         // The anchors of `padded` are the filter's, and the greatest pixel is less than 2.
-        let allowed = 2.0 * scale * 8.0 * filter.weight() * f64::from(f32::EPSILON) + f64::from(f32::from_bits(1));
+        let allowed = 2.0 * scale * 8.0 * filter.weight() * f64::from(f32::EPSILON)
+            + f64::from(f32::from_bits(1));
         for (found, expected) in found.as_slice().iter().zip(expected) {
-            assert!((f64::from(*found) - expected).abs() <= allowed, "2^{exponent}: {found:e}, not {expected:e}");
+            assert!(
+                (f64::from(*found) - expected).abs() <= allowed,
+                "2^{exponent}: {found:e}, not {expected:e}"
+            );
         }
     }
 }

@@ -35,7 +35,13 @@ pub(super) enum Outs<'a, 'b, E> {
     Floats(&'a mut [&'b mut [E]]),
     /// With what they `lack`, rounded half to even and saturated. Columns of sums whose distance from an integer is `limit` or more are
     /// noted, of each row in ascending order. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
-    Bytes { rows: &'a mut [&'b mut [u8]], lack: E, limit: E, noted: &'a mut [Vec<usize>; ROWS], from: &'a [&'a [E]] },
+    Bytes {
+        rows: &'a mut [&'b mut [u8]],
+        lack: E,
+        limit: E,
+        noted: &'a mut [Vec<usize>; ROWS],
+        from: &'a [&'a [E]],
+    },
 }
 
 impl<E: Float> Outs<'_, '_, E> {
@@ -158,7 +164,9 @@ impl<E: Float> Work for Tiles<'_, '_, E> {
         let reach = self.len + (self.cols - 1) * self.step + MARGIN;
         assert!(self.lines.iter().all(|line| line + reach <= self.ring.len()));
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
-        assert!(!matches!(&self.outs, Outs::Bytes { from, .. } if !from.is_empty() && from.len() != count));
+        assert!(
+            !matches!(&self.outs, Outs::Bytes { from, .. } if !from.is_empty() && from.len() != count)
+        );
         let mode = match (self.block, self.cols) {
             (usize::MAX, _) => IN_SEQUENCE,
             (_, 1) => BY_BLOCKS,
@@ -195,12 +203,18 @@ impl<E: Float> Tiles<'_, '_, E> {
     /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(mut self, rows: usize) {
+    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(
+        mut self,
+        rows: usize,
+    ) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V.is_multiple_of(L::GROUP)) };
         let slack = matches!(self.outs, Outs::Floats(_)) && self.outs.len() >= self.len + SLACK;
-        assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
+        assert!(
+            slack || (self.len >= width && !self.resume),
+            "rows this short, or resumed, have outputs with slack"
+        );
         let mut x = 0;
         while x < self.len {
             // Without slack, the last tile ends where the row ends, and computes some sums again.
@@ -213,7 +227,12 @@ impl<E: Float> Tiles<'_, '_, E> {
             // SAFETY: the caller's promise; the tile's columns are below `len + width <= len + SLACK`,
             // or below `len`.
             unsafe {
-                if V > HALF && R == ROWS && MODE == IN_SEQUENCE && slack && self.len - x <= HALF * L::LEN {
+                if V > HALF
+                    && R == ROWS
+                    && MODE == IN_SEQUENCE
+                    && slack
+                    && self.len - x <= HALF * L::LEN
+                {
                     self.tile::<L, R, HALF, MODE>((at, x), rows);
                 } else {
                     self.tile::<L, R, V, MODE>((at, x), rows);
@@ -240,14 +259,16 @@ impl<E: Float> Tiles<'_, '_, E> {
                 Outs::Floats(outs) if self.resume => {
                     for r in 0..R {
                         for v in 0..V {
-                            sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            sums[r][v] =
+                                L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
                         }
                     }
                 }
                 Outs::Bytes { from, .. } if !from.is_empty() => {
                     for r in 0..R {
                         for v in 0..V {
-                            sums[r][v] = L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            sums[r][v] =
+                                L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
                         }
                     }
                 }
@@ -275,7 +296,11 @@ impl<E: Float> Tiles<'_, '_, E> {
             }
             let mut first = R - 1;
             loop {
-                let end = if MODE == BY_BLOCKS { rows.min(first.saturating_add(self.block)) } else { rows };
+                let end = if MODE == BY_BLOCKS {
+                    rows.min(first.saturating_add(self.block))
+                } else {
+                    rows
+                };
                 for line in first..end {
                     self.line::<L, R, V, 0, R, MODE>(line, at, &mut sums);
                 }
@@ -358,8 +383,10 @@ impl<E: Float> Tiles<'_, '_, E> {
             let taps = self.taps.as_ptr().add((line - LO) * cols);
             let mut first = 0;
             while first < cols {
-                let end = if MODE == BY_ROWS { cols.min(first.saturating_add(self.block)) } else { cols };
-                let mut sums = if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
+                let end =
+                    if MODE == BY_ROWS { cols.min(first.saturating_add(self.block)) } else { cols };
+                let mut sums =
+                    if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
                 for col in first..end {
                     // A vector that lies in two cache lines costs as much as four others: too much for a single row.
                     let values: [L; V] = if R == 1 {
@@ -380,7 +407,8 @@ impl<E: Float> Tiles<'_, '_, E> {
                 }
                 for r in LO..HI {
                     for v in 0..V {
-                        totals[r][v] = if MODE == BY_ROWS { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
+                        totals[r][v] =
+                            if MODE == BY_ROWS { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
                     }
                 }
                 first = end;
@@ -394,7 +422,12 @@ impl<E: Float> Tiles<'_, '_, E> {
 /// # Safety
 /// `out` points to as many bytes as there are sums.
 #[inline(always)]
-unsafe fn round<L: Vector, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
+unsafe fn round<L: Vector, const V: usize>(
+    sums: &[L; V],
+    limit: L,
+    out: *mut u8,
+    mut note: impl FnMut(usize),
+) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut ints = [sums[0].nearest(); V];

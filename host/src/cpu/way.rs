@@ -42,7 +42,9 @@ impl Way {
     pub(crate) fn why(self) -> &'static str {
         match self {
             Self::Table => "one tap over bytes is a table of 256 results",
-            Self::Smooth(_) => "a few symmetric taps over bytes are summed up in 16 bits, by rows and columns",
+            Self::Smooth(_) => {
+                "a few symmetric taps over bytes are summed up in 16 bits, by rows and columns"
+            }
             Self::Counted { .. } => "equal taps over bytes are counted, as running sums of pixels",
             Self::Terms => "a sum of products over bytes goes by their rows and columns",
             Self::Passes => "a row or a column of taps over bytes is a pass in whole numbers",
@@ -93,14 +95,17 @@ impl Ways {
     pub(crate) fn way(&self, family: Family, pixels: usize, channels: usize) -> Way {
         let is_counted = self.is_mean && boxes::counts(self.cols, self.rows, pixels);
         let few = is_counted && self.mean_of_few;
-        let (is_line, is_short_row) = (self.cols.min(self.rows) == 1, self.rows == 1 && self.cols < LONG_ROW);
+        let (is_line, is_short_row) =
+            (self.cols.min(self.rows) == 1, self.rows == 1 && self.cols < LONG_ROW);
         match (self.smooth, family) {
             _ if self.cols * self.rows == 1 => Way::Table,
             (Some(reach), _) if channels <= smooth::CHANNELS && !few => Way::Smooth(reach),
             _ if is_counted => Way::Counted { few },
             _ if self.is_sum => Way::Terms,
             // A single column too, as uncertain results are decided from the lines in the ring; and a single row, for whole numbers.
-            _ if self.is_separable && (family == Family::Separable || is_line && !is_short_row) => Way::Passes,
+            _ if self.is_separable && (family == Family::Separable || is_line && !is_short_row) => {
+                Way::Passes
+            }
             // Passes decide a product's bytes in any picture, and take less time.
             (_, Family::Fourier) if self.is_product => Way::Passes,
             (_, Family::Fourier) if self.spectra => Way::Spectra,

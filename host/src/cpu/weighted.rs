@@ -32,13 +32,16 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.start(window, src.shape(), factors.is_some())?;
         for (y, out) in (index * band..).zip(rows) {
-            let near = factors.as_ref().filter(|factors| scratch.passes(isa, window, factors, src, y));
+            let near =
+                factors.as_ref().filter(|factors| scratch.passes(isa, window, factors, src, y));
             match near {
                 None => scratch.defined(isa, filter, window, src, y),
                 Some(factors) => scratch.settle(filter, window, factors.error, src, y, out),
             }
             if near.is_none() {
-                for (sums, out) in scratch.sums.chunks_exact(channels).zip(out.chunks_exact_mut(channels)) {
+                for (sums, out) in
+                    scratch.sums.chunks_exact(channels).zip(out.chunks_exact_mut(channels))
+                {
                     store(sums, out);
                 }
             }
@@ -74,12 +77,17 @@ impl<'a> Factors<'a> {
             return None;
         }
         let (row, column) = filter.separated()?;
-        let least = |taps: &[f64]| taps.iter().filter(|&&tap| tap != 0.0).fold(f64::INFINITY, |a, b| a.min(b.abs()));
-        if least(row) * least(column) < Self::LEAST || row.iter().chain(column).any(|&tap| tap < 0.0) {
+        let least = |taps: &[f64]| {
+            taps.iter().filter(|&&tap| tap != 0.0).fold(f64::INFINITY, |a, b| a.min(b.abs()))
+        };
+        if least(row) * least(column) < Self::LEAST
+            || row.iter().chain(column).any(|&tap| tap < 0.0)
+        {
             return None;
         }
         // Of both ways to sum: a rounding for each product and each sum, so in a quotient twice as many, and those of the quotient.
-        let roundings = row.len() as f64 * column.len() as f64 + (row.len() + column.len()) as f64 + 8.0;
+        let roundings =
+            row.len() as f64 * column.len() as f64 + (row.len() + column.len()) as f64 + 8.0;
         Some(Self { row, column, error: 4.0 * roundings * f64::EPSILON })
     }
 }
@@ -98,11 +106,17 @@ struct Scratch {
 
 impl Scratch {
     /// Begins a band: no line is known.
-    fn start(&mut self, window: &Window, Shape { width, height, channels }: Shape, ring: bool) -> Result<()> {
+    fn start(
+        &mut self,
+        window: &Window,
+        Shape { width, height, channels }: Shape,
+        ring: bool,
+    ) -> Result<()> {
         let len = width * channels;
         let slots = if ring { window.rows.min(height + 1) } else { 0 };
         if self.sums.is_empty() {
-            self.padded = crate::memory::zeroed((width + window.cols - 1).saturating_mul(channels))?;
+            self.padded =
+                crate::memory::zeroed((width + window.cols - 1).saturating_mul(channels))?;
             self.lines = crate::memory::zeroed(slots.saturating_mul(len))?;
             self.held = crate::memory::reserve(slots)?;
             self.sums = crate::memory::zeroed(len)?;
@@ -129,10 +143,15 @@ impl Scratch {
             // Each line of a small image has a fixed place; lines of a large one take places in turn.
             let line = y + r;
             let small = height < window.rows;
-            let slot = if small { window.row(line, 0, height).unwrap_or(height) } else { line % self.held.len() };
+            let slot = if small {
+                window.row(line, 0, height).unwrap_or(height)
+            } else {
+                line % self.held.len()
+            };
             let name = if small { slot } else { line };
             if self.held[slot].0 != name {
-                self.held[slot] = (name, pad(isa, window, src, line, &(0..width), &mut self.padded));
+                self.held[slot] =
+                    (name, pad(isa, window, src, line, &(0..width), &mut self.padded));
                 let out = &mut self.lines[slot * len..(slot + 1) * len];
                 out.fill(0.0);
                 isa.run(Row { taps: factors.row, values: &self.padded, step: channels, out });
@@ -145,7 +164,14 @@ impl Scratch {
     }
 
     /// The sums of row `y` as they are defined.
-    fn defined<S: Pixel>(&mut self, isa: Isa, filter: &Filter, window: &Window, src: &ImageView<'_, S>, y: usize) {
+    fn defined<S: Pixel>(
+        &mut self,
+        isa: Isa,
+        filter: &Filter,
+        window: &Window,
+        src: &ImageView<'_, S>,
+        y: usize,
+    ) {
         self.sums.fill(0.0);
         let mut taps = vec![0.0; window.cols];
         let Shape { width, channels, .. } = src.shape();
@@ -169,7 +195,9 @@ impl Scratch {
         let Shape { channels, .. } = src.shape();
         let mut sums = vec![0.0; channels];
         let (mut least, mut most) = (vec![D::default(); channels], vec![D::default(); channels]);
-        for (x, (near, out)) in self.sums.chunks_exact(channels).zip(out.chunks_exact_mut(channels)).enumerate() {
+        for (x, (near, out)) in
+            self.sums.chunks_exact(channels).zip(out.chunks_exact_mut(channels)).enumerate()
+        {
             let bound = |factor: f64, out: &mut [D]| {
                 let weight = near[channels - 1];
                 for (out, &sum) in out.iter_mut().zip(&near[..channels - 1]) {
@@ -213,7 +241,8 @@ pub(super) fn pad<S: Pixel>(
     let (row, start, end) = (src.row(y), columns.start, columns.end + window.cols - 1);
     // Where the image's columns lie as they follow each other: some do, wherever the anchor is.
     let inside = window.anchor_x.max(start)..(window.anchor_x + width).min(end);
-    let pixels = &row[(inside.start - window.anchor_x) * channels..(inside.end - window.anchor_x) * channels];
+    let pixels = &row
+        [(inside.start - window.anchor_x) * channels..(inside.end - window.anchor_x) * channels];
     let out = &mut padded[(inside.start - start) * channels..(inside.end - start) * channels];
     let counts = isa.run(Products { row: pixels, channels, out });
     for at in (start..inside.start).chain(inside.end..end) {
@@ -243,7 +272,9 @@ fn sum_one<S: Pixel>(
         let row = window.row(y, r, height).map(|y| src.row(y));
         for col in 0..window.cols {
             let tap = filter.tap(r, col);
-            let pixel = row.zip(window.column(x, col, width)).map(|(row, x)| &row[x * channels..(x + 1) * channels]);
+            let pixel = row
+                .zip(window.column(x, col, width))
+                .map(|(row, x)| &row[x * channels..(x + 1) * channels]);
             let alpha = pixel.map_or(outside, |pixel| pixel[channels - 1].to_f32().into());
             for (c, sum) in sums.iter_mut().enumerate() {
                 let colour = pixel.map_or(outside, |pixel| pixel[c].to_f32().into());
@@ -279,7 +310,8 @@ impl<S: Pixel> Work for Products<'_, S> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> bool {
-        let pixels = self.row.chunks_exact(self.channels).zip(self.out.chunks_exact_mut(self.channels));
+        let pixels =
+            self.row.chunks_exact(self.channels).zip(self.out.chunks_exact_mut(self.channels));
         pixels.fold(true, |counts, (pixel, out)| products(pixel, out) && counts)
     }
 }

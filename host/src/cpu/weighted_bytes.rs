@@ -55,7 +55,8 @@ struct Taps {
 
 impl Taps {
     fn new(whole: &Whole, window: &Window) -> Self {
-        let size = |taps: &[i64]| taps.iter().map(|tap| u128::from(tap.unsigned_abs())).sum::<u128>();
+        let size =
+            |taps: &[i64]| taps.iter().map(|tap| u128::from(tap.unsigned_abs())).sum::<u128>();
         let (mut lines, mut column) = (Vec::new(), Vec::new());
         let greatest = match &whole.taps {
             WholeTaps::Table(taps) => {
@@ -67,14 +68,17 @@ impl Taps {
             WholeTaps::Products { terms, point, .. } => {
                 for (number, (row, down)) in terms.iter().enumerate() {
                     lines.push(Some(row.iter().map(|&tap| tap as f64).collect()));
-                    column.extend(down.iter().enumerate().map(|(row, &tap)| (row, number, 0, tap as f64)));
+                    column.extend(
+                        down.iter().enumerate().map(|(row, &tap)| (row, number, 0, tap as f64)),
+                    );
                 }
                 if *point != 0 {
                     // A rounded f64: exact.
                     column.push((window.rows / 2, lines.len(), window.cols / 2, *point as f64));
                     lines.push(None);
                 }
-                terms.iter().map(|(row, column)| size(row) * size(column)).sum::<u128>() + point.unsigned_abs()
+                terms.iter().map(|(row, column)| size(row) * size(column)).sum::<u128>()
+                    + point.unsigned_abs()
             }
         };
         // Sums are below 2^(50 + shift): that leaves a bit of high parts for what they lack.
@@ -164,8 +168,9 @@ impl Engine<'_> {
     fn resolve(&self, (high, low): (&[f64], &[f64]), out: &mut [u8]) {
         let Taps { shift, divisor, .. } = self.taps;
         let (lift, unit) = (self.lift(), 2f64.powi(-(shift as i32)));
-        let exact =
-            |(high, low): (&f64, &f64)| (i128::from(((high - lift) * unit) as i64) << shift) + i128::from(*low as i64);
+        let exact = |(high, low): (&f64, &f64)| {
+            (i128::from(((high - lift) * unit) as i64) << shift) + i128::from(*low as i64)
+        };
         let mut sums = high.iter().zip(low).map(exact);
         let weight = sums.next_back().unwrap_or(0);
         out.iter_mut().zip(sums).for_each(|(out, sum)| *out = ratio(sum, weight) as u8);
@@ -354,8 +359,10 @@ mod tests {
             WholeTaps::Table(taps) => taps[row * window.cols + col].into(),
             WholeTaps::Products { terms, point, .. } => {
                 let is_middle = (row, col) == (window.rows / 2, window.cols / 2);
-                let products =
-                    terms.iter().map(|(across, down)| i128::from(across[col]) * i128::from(down[row])).sum::<i128>();
+                let products = terms
+                    .iter()
+                    .map(|(across, down)| i128::from(across[col]) * i128::from(down[row]))
+                    .sum::<i128>();
                 products + if is_middle { *point } else { 0 }
             }
         }
@@ -364,7 +371,8 @@ mod tests {
     /// Each instruction set gives the quotients of sums tap by tap.
     #[test]
     fn sums_are_exact() {
-        let shape @ Shape { width, height, channels } = Shape { width: 61, height: 17, channels: 4 };
+        let shape @ Shape { width, height, channels } =
+            Shape { width: 61, height: 17, channels: 4 };
         let pictures: [fn(usize) -> u8; 3] = [
             |i| (i as u32).wrapping_mul(0x9e37_79b1).rotate_left(9) as u8,
             |i| 255 * ((i / 4 + i / 244 + i % 4) % 2) as u8,
@@ -377,17 +385,25 @@ mod tests {
             "unsharp:sigma=1,amount=-0.6",
             "taps:0.5 0.5",
         ];
-        for (text, picture) in filters.into_iter().flat_map(|text| pictures.map(|picture| (text, picture))) {
+        for (text, picture) in
+            filters.into_iter().flat_map(|text| pictures.map(|picture| (text, picture)))
+        {
             let filter: Filter = text.parse().unwrap();
-            let (whole, window) = (&filter.of_bytes().unwrap().whole, Window::new(&filter, Border::Constant(9.0)));
+            let (whole, window) =
+                (&filter.of_bytes().unwrap().whole, Window::new(&filter, Border::Constant(9.0)));
             let pixels: Vec<u8> = (0..shape.row_len() * height).map(picture).collect();
             let src = ImageView::new(&pixels, width, height, channels).unwrap();
             let mut right = Vec::new();
             for (x, y) in (0..width * height).map(|i| (i % width, i / width)) {
                 let mut sums = [0; 4];
-                for place in (0..window.rows).flat_map(|row| (0..window.cols).map(move |col| (row, col))) {
-                    let found = window.row(y, place.0, height).zip(window.column(x, place.1, width));
-                    let value = |c: usize| found.map_or(9, |(y, x)| i128::from(src.row(y)[x * channels + c]));
+                for place in
+                    (0..window.rows).flat_map(|row| (0..window.cols).map(move |col| (row, col)))
+                {
+                    let found =
+                        window.row(y, place.0, height).zip(window.column(x, place.1, width));
+                    let value = |c: usize| {
+                        found.map_or(9, |(y, x)| i128::from(src.row(y)[x * channels + c]))
+                    };
                     let alpha = numerator(whole, &window, place) * value(3);
                     for (c, sum) in sums.iter_mut().enumerate() {
                         *sum += alpha * if c < 3 { value(c) } else { 1 };
@@ -402,7 +418,8 @@ mod tests {
                 let call = report.call(0);
                 let stage = call.stage(0, 0).on(1);
                 run(isa, whole, &window, &src, &mut dst.view_mut(), &stage).unwrap();
-                let wrong = dst.as_slice().iter().zip(&right).position(|(found, right)| found != right);
+                let wrong =
+                    dst.as_slice().iter().zip(&right).position(|(found, right)| found != right);
                 assert_eq!(wrong, None, "{text}, {isa:?}");
             }
         }

@@ -75,8 +75,9 @@ impl WholeRow {
     pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
         let count = taps.len() as f64;
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
-        let (greatest, weight) =
-            taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
+        let (greatest, weight) = taps
+            .iter()
+            .fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
         if bits < LEAST_BITS || greatest == 0.0 {
             return None;
         }
@@ -112,7 +113,8 @@ impl WholeRow {
         drop(parts);
         let units = [2f64.powi(bits - exponent) as f32, 2f64.powi(-exponent) as f32];
         // Sums lie between both weights times a pixel, or within all of it times half of one.
-        let is_smaller = taps.len().max(rows) >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
+        let is_smaller =
+            taps.len().max(rows) >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
         if taps == [1.0] && !is_smaller {
             return None;
         }
@@ -120,7 +122,16 @@ impl WholeRow {
         let greatest = if is_smaller { pixel * (plus + minus) } else { plus.max(minus) };
         // All parts times a pixel have room.
         let start = sums.map(|sum| (-(middle as i32) * sum) as u32);
-        Some(Self { taps: pairs, start, units, middle, pixel, loss, greatest, greatest_low: pixel * low_weight })
+        Some(Self {
+            taps: pairs,
+            start,
+            units,
+            middle,
+            pixel,
+            loss,
+            greatest,
+            greatest_low: pixel * low_weight,
+        })
     }
 
     /// How many pairs a row of so many sums reads, if its pixels have so many channels.
@@ -169,7 +180,10 @@ impl Work for RowSums<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        assert!(self.row.pairs_read(self.len, self.channels) <= self.pairs.len() && self.len + SLACK <= self.out.len());
+        assert!(
+            self.row.pairs_read(self.len, self.channels) <= self.pairs.len()
+                && self.len + SLACK <= self.out.len()
+        );
         // SAFETY: a tile ends at most SLACK after the row, where there are pairs and room, as is
         // asserted; see `pairs_read`.
         unsafe {
@@ -197,10 +211,13 @@ impl RowSums<'_> {
             let units = row.units.map(|unit| L::splat(unit));
             let start = row.start.map(|start| [L::Pairs::splat(start); N]);
             for at in (0..len).step_by(N * L::LEN) {
-                let [high, low] = tile::<L, N, 2, FUSED>(&row.taps, start, pairs.as_ptr().add(at), channels);
+                let [high, low] =
+                    tile::<L, N, 2, FUSED>(&row.taps, start, pairs.as_ptr().add(at), channels);
                 for v in 0..N {
                     let low = L::of_ints(low[v]).mul_add(units[1], L::splat(0.0));
-                    L::of_ints(high[v]).mul_add(units[0], low).store(out.as_mut_ptr().add(at + v * L::LEN));
+                    L::of_ints(high[v])
+                        .mul_add(units[0], low)
+                        .store(out.as_mut_ptr().add(at + v * L::LEN));
                 }
             }
         }
@@ -262,11 +279,16 @@ impl DigitRow {
             // Products of pixels with the lower digits, a sum's digits so far, and what is carried.
             let low = DIGIT_BLOCK << (DIGIT_BITS - 1);
             let high = (WEIGHT >> (2 * DIGIT_BITS)) + DIGIT_BLOCK;
-            assert!(255 * low + (3 << 16) <= i32::MAX as usize && 255 * high + (3 << 16) <= i32::MAX as usize);
+            assert!(
+                255 * low + (3 << 16) <= i32::MAX as usize
+                    && 255 * high + (3 << 16) <= i32::MAX as usize
+            );
         };
         let pair = |pair: &[i64]| {
             let (first, next) = (digits(pair[0]), digits(pair.get(1).copied().unwrap_or(0)));
-            std::array::from_fn(|digit| u32::from(first[digit] as u16) | u32::from(next[digit] as u16) << 16)
+            std::array::from_fn(|digit| {
+                u32::from(first[digit] as u16) | u32::from(next[digit] as u16) << 16
+            })
         };
         Self { taps: taps.chunks(2).map(pair).collect(), middle: digits(Self::middle(taps)) }
     }
@@ -285,12 +307,27 @@ impl DigitRow {
     /// The sums over a row of pixels, less the middle, in digits that are yet to be carried.
     /// `pairs` begin under the first result's first tap, `channels` of them between neighbouring
     /// pixels. For each digit, `out` has `len` sums, and [`SLACK`] more that are overwritten.
-    pub(super) fn sums(&self, isa: Isa, pairs: &[u32], channels: usize, out: &mut [u32], len: usize) {
+    pub(super) fn sums(
+        &self,
+        isa: Isa,
+        pairs: &[u32],
+        channels: usize,
+        out: &mut [u32],
+        len: usize,
+    ) {
         for (first, taps) in self.blocks() {
-            let start = (first == 0).then_some(self.middle.map(|digit| digit.wrapping_neg() as u32));
+            let start =
+                (first == 0).then_some(self.middle.map(|digit| digit.wrapping_neg() as u32));
             let mut out = out.chunks_exact_mut(len + SLACK);
             let out = std::array::from_fn(|_| out.next().unwrap_or_default());
-            isa.run(DigitSums { taps, pairs: &pairs[first * channels..], channels, start, out, len });
+            isa.run(DigitSums {
+                taps,
+                pairs: &pairs[first * channels..],
+                channels,
+                start,
+                out,
+                len,
+            });
         }
     }
 }
@@ -299,7 +336,8 @@ impl DigitRow {
 fn digits(mut number: i64) -> [i32; DIGITS] {
     std::array::from_fn(|digit| {
         let half = 1 << (DIGIT_BITS - 1);
-        let rest = if digit + 1 < DIGITS { ((number + half) & (2 * half - 1)) - half } else { number };
+        let rest =
+            if digit + 1 < DIGITS { ((number + half) & (2 * half - 1)) - half } else { number };
         number = (number - rest) >> DIGIT_BITS;
         rest as i32
     })
@@ -332,7 +370,9 @@ impl Work for DigitSums<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let read = self.len + SLACK + 2 * (self.taps.len() - 1) * self.channels;
-        assert!(read <= self.pairs.len() && self.out.iter().all(|out| self.len + SLACK <= out.len()));
+        assert!(
+            read <= self.pairs.len() && self.out.iter().all(|out| self.len + SLACK <= out.len())
+        );
         // SAFETY: as for `RowSums`.
         unsafe {
             match (L::LEN, L::Pairs::fuses()) {
@@ -361,11 +401,13 @@ impl DigitSums<'_> {
                 if start.is_none() {
                     for digit in 0..DIGITS {
                         for v in 0..N {
-                            begin[digit][v] = L::Pairs::load(out[digit].as_ptr().add(at + v * L::LEN));
+                            begin[digit][v] =
+                                L::Pairs::load(out[digit].as_ptr().add(at + v * L::LEN));
                         }
                     }
                 }
-                let sums = tile::<L, N, DIGITS, FUSED>(taps, begin, pairs.as_ptr().add(at), channels);
+                let sums =
+                    tile::<L, N, DIGITS, FUSED>(taps, begin, pairs.as_ptr().add(at), channels);
                 for digit in 0..DIGITS {
                     let out = out[digit].as_mut_ptr().add(at);
                     for v in 0..N {
@@ -393,21 +435,33 @@ mod tests {
 
     /// Numbers that look random, below 2^32.
     fn random(i: usize) -> u32 {
-        (i as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b)
+        (i as u32)
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b1)
+            .rotate_left(13)
+            .wrapping_mul(0x85eb_ca6b)
     }
 
     /// Every sum is as near to the exact one as the row says, on each set of instructions, and the
     /// same bits.
     #[test]
     fn sums_are_as_exact_as_stated() {
-        let taps = |count: usize| (0..count).map(|i| f64::from(random(i)) / f64::from(1u32 << 31) - 1.0).collect();
+        let taps = |count: usize| {
+            (0..count).map(|i| f64::from(random(i)) / f64::from(1u32 << 31) - 1.0).collect()
+        };
         let mut rows: Vec<Vec<f64>> = [1, 2, 3, 7, 16, 255, 256, 257, 1601].map(taps).into();
         for sigma in [1.0, 20.0, 200.0] {
             let filter: Filter = format!("gaussian:sigma={sigma}").parse().unwrap();
             rows.push(filter.separated().unwrap().0.to_vec());
         }
-        rows.extend([vec![1.0; 9000], vec![-1e-9, 1.0, 1e9], vec![0.25, 0.5, 0.25], vec![1.0 / 3.0; 65000]]);
-        let contents: [fn(usize) -> u8; 3] = [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
+        rows.extend([
+            vec![1.0; 9000],
+            vec![-1e-9, 1.0, 1e9],
+            vec![0.25, 0.5, 0.25],
+            vec![1.0 / 3.0; 65000],
+        ]);
+        let contents: [fn(usize) -> u8; 3] =
+            [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
         for taps in rows {
             let row = WholeRow::new(&taps, 1).unwrap();
             let rounded = (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24);
@@ -423,18 +477,35 @@ mod tests {
                     let mut pairs = vec![0; count];
                     isa.run(Pair { values: &values, step: channels, pairs: &mut pairs });
                     let mut out = vec![f32::NAN; LEN + SLACK];
-                    isa.run(RowSums { row: &row, pairs: &pairs, channels, out: &mut out, len: LEN });
+                    isa.run(RowSums {
+                        row: &row,
+                        pairs: &pairs,
+                        channels,
+                        out: &mut out,
+                        len: LEN,
+                    });
                     out.truncate(LEN);
                     for (at, sum) in out.iter().enumerate() {
                         let under = values[at..].iter().step_by(channels);
                         let pixels = under.map(|&value| f64::from(value) - row.middle);
-                        let exact: f64 = taps.iter().zip(pixels).map(|(tap, pixel)| tap * pixel).sum();
+                        let exact: f64 =
+                            taps.iter().zip(pixels).map(|(tap, pixel)| tap * pixel).sum();
                         let error = (f64::from(*sum) - exact).abs();
                         // The sum that it is compared with is rounded too.
-                        let slack = 1e-6 * bound + 1e-12 * taps.iter().fold(0.0, |sum, tap| sum + 255.0 * tap.abs());
-                        assert!(error <= bound + slack, "{} taps, {isa:?}: {error:e}, not {bound:e}", taps.len());
+                        let slack = 1e-6 * bound
+                            + 1e-12 * taps.iter().fold(0.0, |sum, tap| sum + 255.0 * tap.abs());
+                        assert!(
+                            error <= bound + slack,
+                            "{} taps, {isa:?}: {error:e}, not {bound:e}",
+                            taps.len()
+                        );
                     }
-                    assert_eq!(*first.get_or_insert_with(|| out.clone()), out, "{} taps, {isa:?}", taps.len());
+                    assert_eq!(
+                        *first.get_or_insert_with(|| out.clone()),
+                        out,
+                        "{} taps, {isa:?}",
+                        taps.len()
+                    );
                 }
             }
         }
@@ -458,25 +529,36 @@ mod tests {
             for (kind, tap) in kinds.into_iter().enumerate() {
                 let taps: Vec<i64> = (0..cols).map(tap).collect();
                 let row = DigitRow::new(&taps);
-                for (channels, content) in [1, 3].into_iter().flat_map(|channels| [(channels, 0), (channels, 255)]) {
+                for (channels, content) in
+                    [1, 3].into_iter().flat_map(|channels| [(channels, 0), (channels, 255)])
+                {
                     let pixel = |i: usize| if kind % 2 == 0 { content } else { random(i) as u8 };
                     let count = LEN + SLACK + cols * channels;
                     let values: Vec<u8> = (0..count + channels).map(pixel).collect();
                     let expected: Vec<i64> = (0..LEN)
                         .map(|at| {
                             let under = values[at..].iter().step_by(channels);
-                            let sum: i64 = taps.iter().zip(under).map(|(tap, &value)| tap * i64::from(value)).sum();
+                            let sum: i64 = taps
+                                .iter()
+                                .zip(under)
+                                .map(|(tap, &value)| tap * i64::from(value))
+                                .sum();
                             sum - DigitRow::middle(&taps)
                         })
                         .collect();
                     for isa in Isa::all() {
-                        let (mut pairs, mut out) = (vec![0; count], vec![0; DIGITS * (LEN + SLACK)]);
+                        let (mut pairs, mut out) =
+                            (vec![0; count], vec![0; DIGITS * (LEN + SLACK)]);
                         isa.run(Pair { values: &values, step: channels, pairs: &mut pairs });
                         row.sums(isa, &pairs, channels, &mut out, LEN);
                         for (at, expected) in expected.iter().enumerate() {
-                            let sums = std::array::from_fn(|digit| out[digit * (LEN + SLACK) + at] as i32);
+                            let sums =
+                                std::array::from_fn(|digit| out[digit * (LEN + SLACK) + at] as i32);
                             let [low, middle, high] = carried(sums).map(i64::from);
-                            assert!(low.abs().max(middle.abs()) <= 1 << (DIGIT_BITS - 1) && high.abs() <= 1 << 15);
+                            assert!(
+                                low.abs().max(middle.abs()) <= 1 << (DIGIT_BITS - 1)
+                                    && high.abs() <= 1 << 15
+                            );
                             let found = low + ((middle + (high << DIGIT_BITS)) << DIGIT_BITS);
                             assert_eq!(found, *expected, "{cols} taps, kind {kind}, {isa:?}");
                         }
@@ -488,13 +570,22 @@ mod tests {
 
     #[test]
     fn what_f32_holds_is_exact() {
-        for taps in [vec![0.25, 0.5, 0.25], vec![1.0, -2.0, 1.0], vec![65792.0], vec![1.0 / 1024.0; 64]] {
+        for taps in
+            [vec![0.25, 0.5, 0.25], vec![1.0, -2.0, 1.0], vec![65792.0], vec![1.0 / 1024.0; 64]]
+        {
             let row = WholeRow::new(&taps, 1).unwrap();
-            let values: Vec<u8> = (0..).map(|i| (i * 37 % 256) as u8).take(row.pairs_read(64, 1) + 1).collect();
+            let values: Vec<u8> =
+                (0..).map(|i| (i * 37 % 256) as u8).take(row.pairs_read(64, 1) + 1).collect();
             let mut pairs = vec![0; row.pairs_read(64, 1)];
             Isa::fastest().run(Pair { values: &values, step: 1, pairs: &mut pairs });
             let mut out = vec![0.0; 64 + SLACK];
-            Isa::fastest().run(RowSums { row: &row, pairs: &pairs, channels: 1, out: &mut out, len: 64 });
+            Isa::fastest().run(RowSums {
+                row: &row,
+                pairs: &pairs,
+                channels: 1,
+                out: &mut out,
+                len: 64,
+            });
             for (at, sum) in out.iter().take(64).enumerate() {
                 let pixels = values[at..].iter().map(|&value| f64::from(value) - row.middle);
                 let exact: f64 = taps.iter().zip(pixels).map(|(tap, pixel)| tap * pixel).sum();
@@ -506,6 +597,8 @@ mod tests {
         assert!(WholeRow::new(&[2.0], 1).is_some() && WholeRow::new(&[1.0], 1).is_none());
         assert!(WholeRow::new(&[0.0; 5], 1).is_none());
         assert!(WholeRow::new(&[1.0], LONG).is_some_and(|row| row.middle == MIDDLE));
-        assert!(WholeRow::new(&[1.0; 1 << 17], 1).is_none() && WholeRow::new(&[1e-40], 1).is_none());
+        assert!(
+            WholeRow::new(&[1.0; 1 << 17], 1).is_none() && WholeRow::new(&[1e-40], 1).is_none()
+        );
     }
 }

@@ -88,7 +88,9 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     if pivot_two == 0.0 {
         return None;
     }
-    let missed = |row: usize, col: usize| rest(row, col) - rest(row, second.1) * rest(second.0, col) / pivot_two;
+    let missed = |row: usize, col: usize| {
+        rest(row, col) - rest(row, second.1) * rest(second.0, col) / pivot_two
+    };
     if places().any(|(row, col)| missed(row, col).abs() > FROM_CROSSES) {
         return None;
     }
@@ -117,7 +119,10 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
             for (across, down) in across.iter_mut().zip(&down) {
                 across.fill(0.0);
                 for (down, taps) in down.iter().zip(taps.chunks_exact(cols)) {
-                    across.iter_mut().zip(taps).for_each(|(across, tap)| *across += down * tap / pivot);
+                    across
+                        .iter_mut()
+                        .zip(taps)
+                        .for_each(|(across, tap)| *across += down * tap / pivot);
                 }
             }
         }
@@ -193,7 +198,8 @@ impl Factors {
         for _ in 0..2 {
             let norm: f64 = self.row.iter().map(|tap| tap * tap).sum();
             for (down, taps) in self.column.iter_mut().zip(taps.chunks_exact(cols)) {
-                *down = taps.iter().zip(&self.row).map(|(tap, across)| tap * across).sum::<f64>() / norm;
+                *down = taps.iter().zip(&self.row).map(|(tap, across)| tap * across).sum::<f64>()
+                    / norm;
             }
             // Taps may be as small as 1e-300: in units of the greatest, their squares do not vanish.
             let scale = self.column[greatest(&self.column)];
@@ -277,7 +283,8 @@ mod tests {
             (&[0., 7., 0.], &[0., 3.]),
         ];
         for (row, column) in cases {
-            let (found_row, found_column) = factored(row.len(), column.len(), &outer(row, column)).unwrap();
+            let (found_row, found_column) =
+                factored(row.len(), column.len(), &outer(row, column)).unwrap();
             assert_eq!(outer(&found_row, &found_column), outer(row, column));
             let whole = |tap: &f64| tap.fract() == 0.0;
             assert!(found_row.iter().all(whole), "{found_row:?}");
@@ -303,7 +310,8 @@ mod tests {
             for _ in 0..200 {
                 let row: Vec<f64> = (0..size).map(|_| random()).collect();
                 let column: Vec<f64> = (0..size + 1).map(|_| random()).collect();
-                let taps: Vec<f64> = outer(&row, &column).iter().map(|&tap| f64::from(tap as f32)).collect();
+                let taps: Vec<f64> =
+                    outer(&row, &column).iter().map(|&tap| f64::from(tap as f32)).collect();
                 let (row, column) = factored(size, size + 1, &taps).expect("a product");
                 let greatest = taps[greatest(&taps)].abs();
                 for (tap, product) in taps.iter().zip(outer(&row, &column)) {
@@ -323,8 +331,9 @@ mod tests {
 
     #[test]
     fn sums_of_two_products_are_recognised() {
-        let gaussian =
-            |sigma: f64| (-8..=8).map(|x| (-0.5 * f64::from(x * x) / (sigma * sigma)).exp()).collect::<Vec<_>>();
+        let gaussian = |sigma: f64| {
+            (-8..=8).map(|x| (-0.5 * f64::from(x * x) / (sigma * sigma)).exp()).collect::<Vec<_>>()
+        };
         let (narrow, wide) = (gaussian(1.0), gaussian(3.0));
         for scale in [1e-300, 1.0, 1e30] {
             let sum = |a: f64, b: f64| -> Vec<f64> {

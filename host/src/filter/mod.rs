@@ -76,7 +76,8 @@ impl Sum {
     /// `sum |tap|` of all terms.
     pub(crate) fn weight(&self) -> f64 {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
-        self.point.abs() + self.terms.iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>()
+        self.point.abs()
+            + self.terms.iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>()
     }
 }
 
@@ -251,7 +252,9 @@ impl Filter {
         let same = |taps: &[f64]| taps.iter().eq(taps.iter().rev());
         let pair = |row: &[f64], column: &[f64]| same(row) && same(column);
         let taps = match &self.taps {
-            Taps::Dense { taps, factors } => same(taps) && factors.iter().all(|it| pair(&it.row, &it.column)),
+            Taps::Dense { taps, factors } => {
+                same(taps) && factors.iter().all(|it| pair(&it.row, &it.column))
+            }
             Taps::Product(factors) => pair(&factors.row, &factors.column),
         };
         taps && self.sum.iter().flat_map(|sum| &sum.terms).all(|(row, column)| pair(row, column))
@@ -359,7 +362,10 @@ impl Filter {
     /// Products with a point need the anchor in the middle, where the point is added.
     pub(crate) fn sum(&self) -> Option<&Sum> {
         let here = |sum: &&Sum| sum.point == 0.0 || self.anchor == (self.cols / 2, self.rows / 2);
-        self.sum.as_ref().filter(here).filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
+        self.sum
+            .as_ref()
+            .filter(here)
+            .filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
     }
 
     /// The sum of products that the filter was made from.
@@ -379,7 +385,9 @@ impl Filter {
 
     /// Two products that add up to taps given one by one, where that is much fewer to compute.
     fn found_sum(&self) -> Option<Sum> {
-        let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else { return None };
+        let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else {
+            return None;
+        };
         let terms = factor::two_products(self.cols, self.rows, taps)?;
         // Terms that cancel each other would lose what the taps have.
         let near = |sum: &Sum| sum.weight() <= 4.0 * self.weight();
@@ -388,7 +396,12 @@ impl Filter {
 
     /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
     pub(crate) fn products(&self) -> Vec<(&[f64], &[f64])> {
-        let of_sum = || self.sum().into_iter().flat_map(|sum| &sum.terms).map(|(row, column)| (&row[..], &column[..]));
+        let of_sum = || {
+            self.sum()
+                .into_iter()
+                .flat_map(|sum| &sum.terms)
+                .map(|(row, column)| (&row[..], &column[..]))
+        };
         self.separated().map_or_else(|| of_sum().collect(), |pair| vec![pair])
     }
 
@@ -402,7 +415,12 @@ impl Filter {
     /// # Panics
     /// If `row` or `col` is outside the window.
     pub fn tap(&self, row: usize, col: usize) -> f64 {
-        assert!(row < self.rows && col < self.cols, "no tap ({row}, {col}) in {} rows of {}", self.rows, self.cols);
+        assert!(
+            row < self.rows && col < self.cols,
+            "no tap ({row}, {col}) in {} rows of {}",
+            self.rows,
+            self.cols
+        );
         match &self.taps {
             Taps::Dense { taps, .. } => taps[row * self.cols + col],
             Taps::Product(factors) => factors.column[row] * factors.row[col],
@@ -482,7 +500,15 @@ impl Filter {
             return Err(bad_tap(row[c] * column[r], r, c));
         }
         let taps = Taps::Product(Factors { row, column });
-        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None, bytes: OnceLock::new() })
+        Ok(Self {
+            cols,
+            rows,
+            anchor: (cols / 2, rows / 2),
+            taps,
+            preset: None,
+            sum: None,
+            bytes: OnceLock::new(),
+        })
     }
 }
 
@@ -526,7 +552,8 @@ fn copied(taps: &[f64]) -> Result<Vec<f64>> {
 /// Checks that a filter, and the filter flipped, read back as they print.
 #[cfg(test)]
 fn reads_back(text: &str) {
-    let read = |text: &str| text.parse::<Filter>().unwrap_or_else(|error| panic!("{text}: {error}"));
+    let read =
+        |text: &str| text.parse::<Filter>().unwrap_or_else(|error| panic!("{text}: {error}"));
     let filter = read(text);
     let printed = filter.to_string();
     assert_eq!(read(&printed), filter, "{text} printed {printed}");
@@ -540,16 +567,22 @@ mod tests {
     use super::*;
 
     fn dense(filter: &Filter) -> Vec<f64> {
-        (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col))).collect()
+        (0..filter.rows())
+            .flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)))
+            .collect()
     }
 
     #[test]
     fn taps_are_checked() {
-        for (cols, rows, len) in [(0, 3, 0), (3, 0, 0), (0, 0, 0), (usize::MAX, 2, 2), (2, Filter::MAX_EXTENT + 1, 2)] {
+        for (cols, rows, len) in
+            [(0, 3, 0), (3, 0, 0), (0, 0, 0), (usize::MAX, 2, 2), (2, Filter::MAX_EXTENT + 1, 2)]
+        {
             let error = Filter::from_taps(cols, rows, &vec![1.0; len]).unwrap_err();
             assert!(matches!(error, Error::Parameter { .. }), "{error}");
         }
-        for (cols, rows, len) in [(3, 3, 8), (3, 3, 10), (Filter::MAX_EXTENT, Filter::MAX_EXTENT, 1)] {
+        for (cols, rows, len) in
+            [(3, 3, 8), (3, 3, 10), (Filter::MAX_EXTENT, Filter::MAX_EXTENT, 1)]
+        {
             let error = Filter::from_taps(cols, rows, &vec![1.0; len]).unwrap_err();
             assert!(matches!(error, Error::TapCount { found, .. } if found == len), "{error}");
         }
@@ -612,7 +645,9 @@ mod tests {
             filters.push(Filter::separable(&taps, &[1.0]).unwrap());
             filters.push(Filter::separable(&taps, &taps).unwrap());
         }
-        for text in ["unsharp:sigma=2", "log:sigma=2", "dog:sigma=1", "emboss", "motion:length=9,angle=30"] {
+        for text in
+            ["unsharp:sigma=2", "log:sigma=2", "dog:sigma=1", "emboss", "motion:length=9,angle=30"]
+        {
             let preset: Filter = text.parse().unwrap();
             let (cols, rows, (x, y)) = (preset.cols(), preset.rows(), preset.anchor());
             filters.push(Filter::from_taps_f64(cols, rows, &dense(&preset)).unwrap());

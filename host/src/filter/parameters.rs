@@ -56,10 +56,18 @@ impl<'a> Given<'a> {
         for (index, part) in rest.into_iter().flat_map(|rest| rest.split(',')).enumerate() {
             let (name, value) = match (part.split_once('='), preset.parameters.first()) {
                 (Some((name, value)), _) => (name.trim(), value.trim()),
-                (None, Some(first)) if index == 0 && !part.trim().is_empty() => (first.name, part.trim()),
-                _ => return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part)))),
+                (None, Some(first)) if index == 0 && !part.trim().is_empty() => {
+                    (first.name, part.trim())
+                }
+                _ => {
+                    return Err(
+                        given.wrong(&format!("\"{}\" is not of the form name=value", brief(part)))
+                    );
+                }
             };
-            let called = |parameter: &&Parameter| parameter.name == name || parameter.aliases.contains(&name);
+            let called = |parameter: &&Parameter| {
+                parameter.name == name || parameter.aliases.contains(&name)
+            };
             let Some(Parameter { name, .. }) = preset.parameters.iter().find(called) else {
                 return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
             };
@@ -85,7 +93,9 @@ impl<'a> Given<'a> {
 
     pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
         let read = |value: &str| {
-            value.parse().map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
+            value
+                .parse()
+                .map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
         };
         self.value(name).map(read).transpose()
     }
@@ -96,7 +106,9 @@ impl<'a> Given<'a> {
             (Some(sigma), None, None) => Ok(Some((sigma, sigma))),
             (None, Some(x), Some(y)) => Ok(Some((x, y))),
             (None, None, None) => Ok(None),
-            _ => Err(self.wrong("the standard deviation is given by sigma alone, or by sigma-x and sigma-y")),
+            _ => Err(self.wrong(
+                "the standard deviation is given by sigma alone, or by sigma-x and sigma-y",
+            )),
         }
     }
 
@@ -104,7 +116,9 @@ impl<'a> Given<'a> {
     pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
         let radius = self.whole("radius")?.map(|radius| radius.saturating_mul(2).saturating_add(1));
         match (self.whole("size")?, radius, self.whole("cols")?, self.whole("rows")?) {
-            (Some(size), None, None, None) | (None, Some(size), None, None) => Ok(Some((size, size))),
+            (Some(size), None, None, None) | (None, Some(size), None, None) => {
+                Ok(Some((size, size)))
+            }
             (None, None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
             (None, None, None, None) => Ok(None),
             _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
@@ -132,8 +146,12 @@ pub(super) fn syntax(text: &str, reason: impl Into<String>) -> Error {
 /// The text shortened for a message of one line.
 pub(super) fn brief(text: &str) -> String {
     const LONGEST: usize = 60;
-    let mut brief: String =
-        text.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).take(LONGEST).collect();
+    let mut brief: String = text
+        .trim()
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .take(LONGEST)
+        .collect();
     if text.trim().chars().nth(LONGEST).is_some() {
         brief.push_str("...");
     }
@@ -144,10 +162,18 @@ pub(super) fn brief(text: &str) -> String {
 pub(super) fn number(text: &str, number: &str) -> Result<f64> {
     let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
     let value = match number.split_once('/') {
-        Some((numerator, denominator)) => decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d),
+        Some((numerator, denominator)) => {
+            decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d)
+        }
         None => decimal(number),
     };
     value.filter(|value| value.is_finite()).ok_or_else(|| {
-        syntax(text, format!("\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4", brief(number)))
+        syntax(
+            text,
+            format!(
+                "\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4",
+                brief(number)
+            ),
+        )
     })
 }

@@ -65,7 +65,8 @@ impl Filter {
         check_sigma("sigma-x", sigma_x)?;
         check_sigma("sigma-y", sigma_y)?;
         let name = format!("gaussian:{},{}", sigma_text(sigma_x, sigma_y), size_text(cols, rows));
-        Ok(Self::product(gaussian_taps(sigma_x, cols)?, gaussian_taps(sigma_y, rows)?)?.called(name))
+        Ok(Self::product(gaussian_taps(sigma_x, cols)?, gaussian_taps(sigma_y, rows)?)?
+            .called(name))
     }
 
     /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that size,
@@ -76,7 +77,8 @@ impl Filter {
     pub fn gaussian_from_size(cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
         let taps = |size| gaussian_taps(0.3 * ((size as f64 - 1.0) * 0.5 - 1.0) + 0.8, size);
-        Ok(Self::product(taps(cols)?, taps(rows)?)?.called(format!("gaussian:{}", size_text(cols, rows))))
+        Ok(Self::product(taps(cols)?, taps(rows)?)?
+            .called(format!("gaussian:{}", size_text(cols, rows))))
     }
 
     /// The mean over a window of `cols` by `rows` pixels.
@@ -211,9 +213,13 @@ impl Filter {
         let rest: f64 = second.iter().sum();
         second.iter_mut().zip(&gaussian).for_each(|(tap, weight)| *tap -= rest * weight);
         let taps = outer_sum(&[(&second, &gaussian), (&gaussian, &second)])?;
-        let sum =
-            Sum { point: 0.0, terms: vec![(second.clone(), gaussian.clone()), (gaussian, second)], is_given: true };
-        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("log:sigma={sigma}")))
+        let sum = Sum {
+            point: 0.0,
+            terms: vec![(second.clone(), gaussian.clone()), (gaussian, second)],
+            is_given: true,
+        };
+        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }
+            .called(format!("log:sigma={sigma}")))
     }
 
     /// Difference of Gaussians: that of standard deviation `sigma` minus that of `wider`, both in the window of the wider one, of SciPy's
@@ -227,13 +233,19 @@ impl Filter {
         let mut minus = crate::memory::reserve(size)?;
         minus.extend(wide.iter().map(|tap| -tap));
         let taps = outer_sum(&[(&narrow, &narrow), (&wide, &minus)])?;
-        let sum = Sum { point: 0.0, terms: vec![(narrow.clone(), narrow), (wide, minus)], is_given: true };
-        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("dog:sigma={sigma},wider={wider}")))
+        let sum = Sum {
+            point: 0.0,
+            terms: vec![(narrow.clone(), narrow), (wide, minus)],
+            is_given: true,
+        };
+        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }
+            .called(format!("dog:sigma={sigma},wider={wider}")))
     }
 
     /// Relief lit from the upper left: `-2 -1 0; -1 1 1; 0 1 2`.
     pub fn emboss() -> Self {
-        constant(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])).called("emboss")
+        constant(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0]))
+            .called("emboss")
     }
 
     /// The mean along a line through the pixel, as from a camera that moved by `length` pixels; `angle` in degrees,
@@ -290,7 +302,8 @@ fn gaussian_size(name: &'static str, sigma: f64) -> Result<usize> {
     let radius = (4.0 * sigma + 0.5).floor();
     let greatest = (Filter::MAX_EXTENT - 1) / 2;
     if radius > greatest as f64 {
-        let expected = format!("at most {}, for a window of {} taps", greatest / 4, Filter::MAX_EXTENT);
+        let expected =
+            format!("at most {}, for a window of {} taps", greatest / 4, Filter::MAX_EXTENT);
         return Err(bad_sigma(name, sigma, &expected));
     }
     Ok(2 * radius as usize + 1)
@@ -315,7 +328,11 @@ fn check_amount(amount: f64) -> Result<()> {
     if amount.is_finite() {
         return Ok(());
     }
-    Err(Error::Parameter { name: "amount", value: amount.to_string(), expected: "a finite number".to_owned() })
+    Err(Error::Parameter {
+        name: "amount",
+        value: amount.to_string(),
+        expected: "a finite number".to_owned(),
+    })
 }
 
 /// Samples of a Gaussian about the middle of `size` cells; they sum to 1.
@@ -351,7 +368,9 @@ fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
     let size = terms[0].0.len();
     let mut taps = crate::memory::reserve(size.saturating_mul(size))?;
     for r in 0..size {
-        taps.extend((0..size).map(|c| terms.iter().map(|(row, column)| row[c] * column[r]).sum::<f64>()));
+        taps.extend(
+            (0..size).map(|c| terms.iter().map(|(row, column)| row[c] * column[r]).sum::<f64>()),
+        );
     }
     Ok(taps)
 }
@@ -405,7 +424,9 @@ mod tests {
     use super::*;
 
     fn dense(filter: &Filter) -> Vec<f64> {
-        (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col))).collect()
+        (0..filter.rows())
+            .flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)))
+            .collect()
     }
 
     #[test]
@@ -442,7 +463,11 @@ mod tests {
         ];
         texts.into_iter().for_each(reads_back);
         for preset in Filter::PRESETS {
-            assert!(texts.iter().any(|text| text.starts_with(preset.name)), "{} is not among them", preset.name);
+            assert!(
+                texts.iter().any(|text| text.starts_with(preset.name)),
+                "{} is not among them",
+                preset.name
+            );
         }
     }
 
@@ -453,7 +478,10 @@ mod tests {
         assert_eq!(taps("sobel-y"), [-1., -2., -1., 0., 0., 0., 1., 2., 1.]);
         // OpenCV's getDerivKernels(1, 0, 5).
         let sobel: Filter = "sobel-x:size=5".parse().unwrap();
-        assert_eq!(sobel.separated(), Some((&[-1., -2., 0., 2., 1.][..], &[1., 4., 6., 4., 1.][..])));
+        assert_eq!(
+            sobel.separated(),
+            Some((&[-1., -2., 0., 2., 1.][..], &[1., 4., 6., 4., 1.][..]))
+        );
         assert_eq!(taps("scharr-y"), [-3., -10., -3., 0., 0., 0., 3., 10., 3.]);
         assert_eq!(taps("prewitt-x"), [-1., 0., 1., -1., 0., 1., -1., 0., 1.]);
         assert_eq!(taps("laplacian"), [0., 1., 0., 1., -4., 1., 0., 1., 0.]);
@@ -469,7 +497,12 @@ mod tests {
         assert!(slanted.tap(1, 5) > 0.05 && slanted.tap(5, 1) > 0.05);
         assert_eq!((slanted.tap(1, 1), slanted.tap(5, 5)), (0.0, 0.0));
         let sum = |text: &str| taps(text).iter().sum::<f64>();
-        for text in ["gaussian:sigma=3", "gaussian:size=8", "unsharp:sigma=2,amount=3", "motion:length=12.3,angle=17"] {
+        for text in [
+            "gaussian:sigma=3",
+            "gaussian:size=8",
+            "unsharp:sigma=2,amount=3",
+            "motion:length=12.3,angle=17",
+        ] {
             assert!((sum(text) - 1.0).abs() < 1e-12, "{text}");
         }
         for sigma in ["0.5", "1", "1.4", "5"] {
@@ -482,7 +515,12 @@ mod tests {
         // scipy.ndimage.gaussian_filter's weights for sigma 1, from the middle.
         let gaussian = Filter::gaussian(1.0).unwrap();
         let (row, _) = gaussian.separated().unwrap();
-        let expected = [3.9894346935609776e-01, 2.4197144565660073e-01, 5.3991127420704415e-02, 4.4318616200312655e-03];
+        let expected = [
+            3.9894346935609776e-01,
+            2.4197144565660073e-01,
+            5.3991127420704415e-02,
+            4.4318616200312655e-03,
+        ];
         assert_eq!(row.len(), 9);
         for (found, expected) in row[4..].iter().zip(expected) {
             assert!((found - expected).abs() < 1e-15, "{found} {expected}");

@@ -56,9 +56,17 @@ impl FromStr for Filter {
             _ => preset(text, name, rest)?,
         };
         let Some(anchor) = anchor else { return Ok(filter) };
-        let cell = anchor.split_once(',').and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)));
+        let cell = anchor
+            .split_once(',')
+            .and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)));
         let (x, y) = cell.ok_or_else(|| {
-            syntax(text, format!("\"@{}\" is not an anchor: a column and a row from 0, as in @1,1", brief(anchor)))
+            syntax(
+                text,
+                format!(
+                    "\"@{}\" is not an anchor: a column and a row from 0, as in @1,1",
+                    brief(anchor)
+                ),
+            )
         })?;
         filter.anchored(x, y)
     }
@@ -94,7 +102,11 @@ fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
     for (index, tap) in taps.iter().enumerate() {
         f.write_str(if index == 0 { "" } else { " " })?;
         // The shortest digits of the f64. Very small and very large taps would need many zeros.
-        if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) { write!(f, "{tap}")? } else { write!(f, "{tap:e}")? }
+        if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) {
+            write!(f, "{tap}")?
+        } else {
+            write!(f, "{tap:e}")?
+        }
     }
     Ok(())
 }
@@ -135,7 +147,10 @@ impl Filter {
             rows += 1;
         }
         if rows == 0 {
-            return Err(syntax(text, "there are no taps; rows end with \";\", as in \"0 1 0; 1 -4 1; 0 1 0\""));
+            return Err(syntax(
+                text,
+                "there are no taps; rows end with \";\", as in \"0 1 0; 1 -4 1; 0 1 0\"",
+            ));
         }
         Self::dense(cols, rows, taps)
     }
@@ -158,9 +173,13 @@ fn read_row(text: &str, row: &str, taps: &mut Vec<f64>) -> Result<()> {
 }
 
 fn separable(text: &str, rest: &str) -> Result<Filter> {
-    let expected = || syntax(text, "a row and a column are needed, as in separable:row=1 2 1,column=-1 0 1");
-    let (row, column) =
-        rest.trim().strip_prefix("row=").and_then(|rest| rest.split_once(",column=")).ok_or_else(expected)?;
+    let expected =
+        || syntax(text, "a row and a column are needed, as in separable:row=1 2 1,column=-1 0 1");
+    let (row, column) = rest
+        .trim()
+        .strip_prefix("row=")
+        .and_then(|rest| rest.split_once(",column="))
+        .ok_or_else(expected)?;
     let read = |row: &str| {
         let mut taps = Vec::new();
         read_row(text, row, &mut taps).map(|()| taps)
@@ -169,7 +188,8 @@ fn separable(text: &str, rest: &str) -> Result<Filter> {
 }
 
 fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
-    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
+    let Some(preset) =
+        Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
     else {
         let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
         let gradients: Vec<_> = Gradient::NAMES.iter().map(|&(name, _)| name).collect();
@@ -228,7 +248,10 @@ mod tests {
             ("gaussian:sigma-x=2", "sigma-x and sigma-y"),
             ("gaussian:sigma-y=2,size=3", "sigma-x and sigma-y"),
             ("gaussian:2,sigma-x=2,sigma-y=3", "sigma alone"),
-            ("gaussian:sigma-x=2,sigma-y=0", "sigma-y is 0, but must be a number of pixels above 0; one below 0.125"),
+            (
+                "gaussian:sigma-x=2,sigma-y=0",
+                "sigma-y is 0, but must be a number of pixels above 0; one below 0.125",
+            ),
             ("gaussian:sigma-x=1e30,sigma-y=1", "sigma-x is 1"),
             ("gaussian:sigma-x=-1,sigma-y=1,size=3", "sigma-x is -1"),
             ("dog:sigma=1,wider=-1", "wider is -1"),
@@ -295,7 +318,11 @@ mod tests {
             ("sobel-x:5", "sobel-x:size=5"),
         ] {
             let filter: Filter = text.parse().unwrap();
-            assert_eq!((filter.to_string().as_str(), &filter), (same, &same.parse().unwrap()), "{text}");
+            assert_eq!(
+                (filter.to_string().as_str(), &filter),
+                (same, &same.parse().unwrap()),
+                "{text}"
+            );
         }
     }
 

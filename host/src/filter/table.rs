@@ -11,9 +11,12 @@ const SIZE: Parameter = parameter("size", "tap columns and rows");
 const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
 const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
 // Pillow calls it so.
-const SIGMA: Parameter = Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
-const SIGMA_X: Parameter = parameter("sigma-x", "standard deviation along rows, with sigma-y instead of sigma");
-const SIGMA_Y: Parameter = parameter("sigma-y", "standard deviation along columns, with sigma-x instead of sigma");
+const SIGMA: Parameter =
+    Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
+const SIGMA_X: Parameter =
+    parameter("sigma-x", "standard deviation along rows, with sigma-y instead of sigma");
+const SIGMA_Y: Parameter =
+    parameter("sigma-y", "standard deviation along columns, with sigma-x instead of sigma");
 const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
@@ -52,7 +55,9 @@ impl Filter {
             build: |given| match (given.sigmas()?, given.window()?) {
                 (Some((x, y)), None) if x == y => Filter::gaussian(x),
                 (Some((x, y)), None) => Filter::gaussian_xy(x, y),
-                (Some((x, y)), Some((cols, rows))) if x == y => Filter::gaussian_sized(x, cols, rows),
+                (Some((x, y)), Some((cols, rows))) if x == y => {
+                    Filter::gaussian_sized(x, cols, rows)
+                }
                 (Some((x, y)), Some((cols, rows))) => Filter::gaussian_xy_sized(x, y, cols, rows),
                 (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
                 (None, None) => Err(given.missing()),
@@ -62,7 +67,12 @@ impl Filter {
             name: "box",
             summary: "mean of the window",
             aliases: &[],
-            parameters: &[SIZE, parameter("radius", "instead of size: size is 2 * radius + 1"), COLS, ROWS],
+            parameters: &[
+                SIZE,
+                parameter("radius", "instead of size: size is 2 * radius + 1"),
+                COLS,
+                ROWS,
+            ],
             needs: "size, or cols and rows",
             build: |given| {
                 let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
@@ -83,7 +93,9 @@ impl Filter {
             aliases: &[],
             parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
             needs: "sigma",
-            build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
+            build: |given| {
+                Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0))
+            },
         },
         Preset {
             name: "sobel-x",
@@ -137,7 +149,10 @@ impl Filter {
             name: "laplacian",
             summary: "sum of the second derivatives",
             aliases: &[],
-            parameters: &[Parameter { aliases: &["neighbors"], ..parameter("neighbours", "4 or 8; 4 by default") }],
+            parameters: &[Parameter {
+                aliases: &["neighbors"],
+                ..parameter("neighbours", "4 or 8; 4 by default")
+            }],
             needs: "",
             build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
         },
@@ -155,12 +170,18 @@ impl Filter {
             aliases: &[],
             parameters: &[
                 SIGMA,
-                parameter("wider", "standard deviation of the one that is subtracted; 1.6 times sigma by default"),
+                parameter(
+                    "wider",
+                    "standard deviation of the one that is subtracted; 1.6 times sigma by default",
+                ),
             ],
             needs: "sigma",
             build: |given| {
                 let sigma = given.needed("sigma")?;
-                Filter::difference_of_gaussians(sigma, given.number("wider")?.unwrap_or(1.6 * sigma))
+                Filter::difference_of_gaussians(
+                    sigma,
+                    given.number("wider")?.unwrap_or(1.6 * sigma),
+                )
             },
         },
         Preset {
@@ -180,7 +201,9 @@ impl Filter {
                 parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
             ],
             needs: "length",
-            build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
+            build: |given| {
+                Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0))
+            },
         },
     ];
 }

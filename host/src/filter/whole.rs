@@ -71,7 +71,9 @@ impl Divisor {
                 let divisor = i128::from(divisor);
                 (sum / divisor, 2 * (sum % divisor), divisor, true)
             }
-            Self::PowerOfTwo(shift @ 1..=126) => (sum >> shift, sum & ((1 << shift) - 1), 1 << (shift - 1), true),
+            Self::PowerOfTwo(shift @ 1..=126) => {
+                (sum >> shift, sum & ((1 << shift) - 1), 1 << (shift - 1), true)
+            }
             // The sum is below 2^126.
             Self::PowerOfTwo(127..) => (0, 0, 1, true),
             Self::PowerOfTwo(shift) => {
@@ -110,15 +112,21 @@ impl Whole {
             Form::Table(taps) => Self::of_table(taps),
             Form::Product { row, column } => Ok(Self::of_product(row, column)),
             Form::Sum { point, terms } => {
-                let terms: Vec<_> = terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
+                let terms: Vec<_> =
+                    terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
                 Ok(Self::of_sum(point, &terms))
             }
         }
     }
 
     fn of_table(taps: &[f64]) -> Result<Self> {
-        if let Some((numerators, divisor)) = mean(taps).filter(|(numerators, _)| sum(numerators) <= TABLE_SUM.into()) {
-            return Ok(Self { taps: WholeTaps::Table(numerators), divisor: Divisor::Number(divisor) });
+        if let Some((numerators, divisor)) =
+            mean(taps).filter(|(numerators, _)| sum(numerators) <= TABLE_SUM.into())
+        {
+            return Ok(Self {
+                taps: WholeTaps::Table(numerators),
+                divisor: Divisor::Number(divisor),
+            });
         }
         let shift = greatest_shift(taps, TABLE_SUM).unwrap_or(0);
         let mut numerators = crate::memory::reserve(taps.len())?;
@@ -149,8 +157,11 @@ impl Whole {
         let down = least(&mut terms.iter().map(|term| term.1));
         // At most 2^74, whatever rounding adds.
         let down = if point == 0.0 { down } else { down.min(73 - exponent(point) - across) };
-        let whole = |taps: &[f64], shift: i32| taps.iter().map(|&tap| rounded(tap, shift) as i64).collect::<Vec<_>>();
-        let terms = terms.iter().map(|(row, column)| (whole(row, across), whole(column, down))).collect();
+        let whole = |taps: &[f64], shift: i32| {
+            taps.iter().map(|&tap| rounded(tap, shift) as i64).collect::<Vec<_>>()
+        };
+        let terms =
+            terms.iter().map(|(row, column)| (whole(row, across), whole(column, down))).collect();
         let divisors = (Divisor::PowerOfTwo(across), Divisor::PowerOfTwo(down));
         let taps = WholeTaps::Products { terms, point: rounded(point, across + down), divisors };
         Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
@@ -163,13 +174,19 @@ impl Whole {
         let (cols, middle) = (view.cols, view.rows / 2 * view.cols + view.cols / 2);
         match (&self.taps, &mut view.taps) {
             (WholeTaps::Table(numerators), Taps::Dense { taps, .. }) => {
-                taps.iter_mut().zip(numerators).for_each(|(tap, &numerator)| *tap = self.divisor.quotient(numerator));
+                taps.iter_mut()
+                    .zip(numerators)
+                    .for_each(|(tap, &numerator)| *tap = self.divisor.quotient(numerator));
             }
             (WholeTaps::Table(_), Taps::Product(_)) => {}
             (WholeTaps::Products { terms, point, divisors }, taps) => {
-                let over = |taps: &[i64], divisor: Divisor| taps.iter().map(|&tap| divisor.quotient(tap)).collect();
-                let mut pairs: Vec<RowAndColumn> =
-                    terms.iter().map(|(row, column)| (over(row, divisors.0), over(column, divisors.1))).collect();
+                let over = |taps: &[i64], divisor: Divisor| {
+                    taps.iter().map(|&tap| divisor.quotient(tap)).collect()
+                };
+                let mut pairs: Vec<RowAndColumn> = terms
+                    .iter()
+                    .map(|(row, column)| (over(row, divisors.0), over(column, divisors.1)))
+                    .collect();
                 match taps {
                     Taps::Product(factors) => {
                         let (row, column) = pairs.swap_remove(0);
@@ -181,7 +198,8 @@ impl Whole {
                                 i128::from(row[at % cols]) * i128::from(column[at / cols])
                             };
                             let start = if at == middle { *point } else { 0 };
-                            *tap = self.divisor.over(start + terms.iter().map(product).sum::<i128>());
+                            *tap =
+                                self.divisor.over(start + terms.iter().map(product).sum::<i128>());
                         }
                         let point = self.divisor.over(*point);
                         view.sum = Some(Sum { point, terms: pairs, is_given: true });
@@ -216,7 +234,11 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let mut tells = taps.iter().position(|&tap| tap != 0.0)?;
     let mut in_all = |&divisor: &u64| {
         in_f64(taps[tells], divisor)
-            && taps.iter().position(|&tap| !in_f64(tap, divisor)).inspect(|&at| tells = at).is_none()
+            && taps
+                .iter()
+                .position(|&tap| !in_f64(tap, divisor))
+                .inspect(|&at| tells = at)
+                .is_none()
     };
     if let Some(divisor) = (1..=GREATEST_DIVISOR).find(&mut in_all) {
         return Some((all(divisor), divisor));
@@ -275,7 +297,8 @@ fn rounded(value: f64, shift: i32) -> i128 {
             }
         }
         -63..0 => {
-            let (floor, rest, half) = (mantissa >> -by, mantissa & ((1 << -by) - 1), 1 << (-by - 1));
+            let (floor, rest, half) =
+                (mantissa >> -by, mantissa & ((1 << -by) - 1), 1 << (-by - 1));
             floor + i128::from(rest > half || rest == half && floor & 1 == 1)
         }
         _ => 0,
@@ -343,7 +366,9 @@ mod tests {
     fn scales_are_the_greatest() {
         let mut state = 5u64;
         let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 11) as f64 / (1u64 << 53) as f64
         };
         for _ in 0..200 {
@@ -352,7 +377,9 @@ mod tests {
             let taps: Vec<f64> = (0..count).map(|_| size * (random() - 0.4)).collect();
             let (numerators, divisor) = table(&taps);
             let Divisor::PowerOfTwo(shift) = divisor else { panic!("{taps:?}") };
-            let at = |shift: i32| taps.iter().map(|&tap| rounded(tap, shift).unsigned_abs()).sum::<u128>();
+            let at = |shift: i32| {
+                taps.iter().map(|&tap| rounded(tap, shift).unsigned_abs()).sum::<u128>()
+            };
             assert!(at(shift) <= TABLE_SUM.into() && at(shift + 1) > TABLE_SUM.into());
             assert_eq!(at(shift), sum(&numerators));
             for (tap, numerator) in taps.iter().zip(numerators) {
@@ -363,23 +390,42 @@ mod tests {
 
     #[test]
     fn views_have_the_same_taps() {
-        for text in ["gaussian:2", "gaussian:sigma-x=1,sigma-y=30", "unsharp:sigma=2,amount=0.3", "log:5", "dog:2"] {
+        for text in [
+            "gaussian:2",
+            "gaussian:sigma-x=1,sigma-y=30",
+            "unsharp:sigma=2,amount=0.3",
+            "log:5",
+            "dog:2",
+        ] {
             let filter: Filter = text.parse().unwrap();
             let OfBytes { whole, filter: view } = filter.of_bytes().unwrap();
-            let WholeTaps::Products { terms, point, divisors } = &whole.taps else { panic!("{text}") };
+            let WholeTaps::Products { terms, point, divisors } = &whole.taps else {
+                panic!("{text}")
+            };
             let Divisor::PowerOfTwo(shift) = whole.divisor else { panic!("{text}") };
             let pairs = view.separated().map(|pair| vec![pair]).unwrap_or_else(|| {
-                view.sum.iter().flat_map(|sum| &sum.terms).map(|(row, column)| (&row[..], &column[..])).collect()
+                view.sum
+                    .iter()
+                    .flat_map(|sum| &sum.terms)
+                    .map(|(row, column)| (&row[..], &column[..]))
+                    .collect()
             });
             for ((row, column), (across, down)) in terms.iter().zip(pairs) {
                 assert!(sum(row).max(sum(column)) <= FACTOR_SUM.into());
-                for (taps, view, divisor) in [(row, across, divisors.0), (column, down, divisors.1)] {
-                    assert!(taps.iter().zip(view).all(|(&tap, &value)| tap as f64 * divisor.unit() == value));
+                for (taps, view, divisor) in [(row, across, divisors.0), (column, down, divisors.1)]
+                {
+                    assert!(
+                        taps.iter()
+                            .zip(view)
+                            .all(|(&tap, &value)| tap as f64 * divisor.unit() == value)
+                    );
                 }
             }
             let centre = (filter.rows() / 2, filter.cols() / 2);
-            let products: i128 =
-                terms.iter().map(|(row, column)| i128::from(row[centre.1]) * i128::from(column[centre.0])).sum();
+            let products: i128 = terms
+                .iter()
+                .map(|(row, column)| i128::from(row[centre.1]) * i128::from(column[centre.0]))
+                .sum();
             let exact = (point + products) as f64 * power(-shift);
             assert!((view.tap(centre.0, centre.1) - exact).abs() <= 1e-15 * exact.abs(), "{text}");
             let near = (filter.tap(centre.0, centre.1) - exact).abs();

@@ -34,8 +34,13 @@ impl Tuned {
         (env!("CARGO_PKG_VERSION"), gpu.tier()).hash(&mut build);
         embedded::embedded().hash(&mut build);
         embedded::kernels_in_use().hash(&mut build);
-        let device =
-            format!("{:016x} {} {}.{}", build.finish(), info.name.replace(' ', "-"), info.driver.0, info.driver.1);
+        let device = format!(
+            "{:016x} {} {}.{}",
+            build.finish(),
+            info.name.replace(' ', "-"),
+            info.driver.0,
+            info.driver.1
+        );
         let bytes = file().and_then(|path| fs::read(path).ok()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let found = text.lines().filter_map(|line| {
@@ -54,10 +59,12 @@ impl Tuned {
         if problem.source == Scalar::F32 && !problem.source_is_aligned {
             return problem.choose_kernel();
         }
-        let Problem { width, height, planes, cols, rows, anchor_x, separable, border, .. } = problem;
+        let Problem { width, height, planes, cols, rows, anchor_x, separable, border, .. } =
+            problem;
         let Problem { source, target, side_by_side, .. } = problem;
         let border = border.code().0;
-        let family = problem.family().map_or_else(|| "any".to_owned(), |(family, _)| format!("{family:?}"));
+        let family =
+            problem.family().map_or_else(|| "any".to_owned(), |(family, _)| format!("{family:?}"));
         let key = format!(
             "{width}x{height}x{planes} {source}x{side_by_side}>{target} {cols}x{rows}@{anchor_x} {separable} {family} {border}"
         );
@@ -69,7 +76,10 @@ impl Tuned {
         match measure(problem, engine) {
             Ok(prepared) => {
                 if let Some(variant) = prepared.variant() {
-                    self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
+                    self.found
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(key.clone(), variant);
                     keep(&format!("{} {key} {variant}\n", self.device));
                 }
                 Ok(prepared)
@@ -83,19 +93,32 @@ impl Tuned {
 fn measure(problem: &Problem, engine: &Engine) -> Result<Prepared> {
     let gpu = engine.gpu();
     let shape = Shape { width: problem.width, height: problem.height, channels: problem.planes };
-    let layout = if problem.side_by_side == problem.planes { Layout::Interleaved } else { Layout::Planar };
+    let layout =
+        if problem.side_by_side == problem.planes { Layout::Interleaved } else { Layout::Planar };
     let mut src = gpu.image_of(shape, problem.source, layout)?;
     let (mut dst, mut stream) = (gpu.image_of(shape, problem.target, layout)?, gpu.stream()?);
     src.fill(0.5, &stream)?;
     let candidates = problem.candidates();
-    let limit = candidates.first().and_then(|best| best.predicted).unwrap_or(Duration::MAX).saturating_mul(HOPELESS);
+    let limit = candidates
+        .first()
+        .and_then(|best| best.predicted)
+        .unwrap_or(Duration::MAX)
+        .saturating_mul(HOPELESS);
     let mut fastest = (Duration::MAX, problem.choose_kernel()?);
-    for candidate in candidates.iter().filter(|candidate| candidate.predicted.is_some_and(|time| time <= limit)) {
+    for candidate in
+        candidates.iter().filter(|candidate| candidate.predicted.is_some_and(|time| time <= limit))
+    {
         let prepared = problem.prepare(candidate.variant)?;
         let mut best = Duration::MAX;
         for round in 0..6 {
             let start = stream.mark()?;
-            engine.enqueue(&prepared, &src.view(), &mut dst.view_mut(), &Part::whole(shape), &mut stream)?;
+            engine.enqueue(
+                &prepared,
+                &src.view(),
+                &mut dst.view_mut(),
+                &Part::whole(shape),
+                &mut stream,
+            )?;
             let time = stream.mark()?.since(&start)?;
             // The first run loads the kernel.
             if round > 0 {
@@ -120,7 +143,8 @@ fn keep(line: &str) {
 
 fn file() -> Option<PathBuf> {
     let folder = env::var_os("APRON_CACHE").map(PathBuf::from);
-    let folder = folder.or_else(|| Some(env::var_os("XDG_CACHE_HOME").map(PathBuf::from)?.join("apron")));
+    let folder =
+        folder.or_else(|| Some(env::var_os("XDG_CACHE_HOME").map(PathBuf::from)?.join("apron")));
     let folder = folder.or_else(|| Some(env::home_dir()?.join(".cache/apron")));
     folder.filter(|folder| !folder.as_os_str().is_empty()).map(|folder| folder.join("tuned"))
 }

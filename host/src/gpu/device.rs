@@ -125,9 +125,9 @@ impl Gpu {
     pub fn count() -> Result<u32> {
         driver::load().map_err(|reason| Error::NoGpu { reason })?;
         match driver::device_count() {
-            Ok(0) | Err(Fault::NO_DEVICE) => {
-                Err(Error::NoGpu { reason: "the NVIDIA driver is there but finds no device".into() })
-            }
+            Ok(0) | Err(Fault::NO_DEVICE) => Err(Error::NoGpu {
+                reason: "the NVIDIA driver is there but finds no device".into(),
+            }),
             Ok(count) => Ok(count),
             Err(error) => Err(Error::NoGpu { reason: driver::message(error) }),
         }
@@ -215,7 +215,10 @@ impl Gpu {
 
     /// Makes the GPU current on the calling thread, as every driver call needs.
     pub(super) fn enter(&self) -> Result<()> {
-        self.inner.context.make_current().map_err(|error| self.error("making the GPU current", error))
+        self.inner
+            .context
+            .make_current()
+            .map_err(|error| self.error("making the GPU current", error))
     }
 
     /// # Errors
@@ -235,7 +238,12 @@ impl Gpu {
     }
 
     /// A kernel of a set, loaded on first use, and its key; adds `launches` to its count.
-    pub(super) fn find(&self, set: Set, entry: &'static str, launches: u64) -> Result<(Key, Kernel)> {
+    pub(super) fn find(
+        &self,
+        set: Set,
+        entry: &'static str,
+        launches: u64,
+    ) -> Result<(Key, Kernel)> {
         // A file's kernels replace apron's own.
         let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
@@ -258,7 +266,12 @@ impl Gpu {
     }
 
     /// Loads a kernel: of a file, if it replaces that of the set.
-    fn load_kernel(&self, set: Set, entry: &'static str, given: Option<&'static Kernels>) -> Result<Loaded> {
+    fn load_kernel(
+        &self,
+        set: Set,
+        entry: &'static str,
+        given: Option<&'static Kernels>,
+    ) -> Result<Loaded> {
         self.enter()?;
         let start = Instant::now();
         let function = match given {
@@ -266,10 +279,11 @@ impl Gpu {
             None => self.load_from(set, entry)?,
         };
         let asked = function.attribute(FunctionAttribute::PtxVersion);
-        let arch = asked.map_err(|error| self.error("asking what a kernel was compiled for", error))?;
+        let arch =
+            asked.map_err(|error| self.error("asking what a kernel was compiled for", error))?;
         // Of a file, another version's source may not wait.
-        let waits =
-            arch >= WAITING && given.is_none_or(|kernels| kernels.ptx(entry).is_some_and(|ptx| ptx.contains(WAIT)));
+        let waits = arch >= WAITING
+            && given.is_none_or(|kernels| kernels.ptx(entry).is_some_and(|ptx| ptx.contains(WAIT)));
         Ok(Loaded { kernel: Kernel { function, waits }, from: given, time: start.elapsed() })
     }
 
@@ -287,8 +301,11 @@ impl Gpu {
     /// Loads a kernel of a set: from machine code if the set has it, else the driver compiles its PTX.
     fn load_from(&self, set: Set, entry: &'static str) -> Result<Function> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
-        let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
-        let kernel = tier.entry(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
+        let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver)
+            .map_err(fail)?;
+        let kernel = tier
+            .entry(entry)
+            .ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
         let (major, minor) = self.inner.info.capability;
         let code = kernel.machine_code(10 * major + minor).map_err(fail)?;
         // A driver older than the assembler may refuse its machine code; then it gets the PTX.
@@ -300,7 +317,12 @@ impl Gpu {
     }
 
     /// How many blocks of a kernel the whole GPU runs at a time.
-    pub(crate) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
+    pub(crate) fn resident_blocks(
+        &self,
+        entry: &'static str,
+        threads: u32,
+        shared: u32,
+    ) -> Result<u64> {
         let (key, Kernel { function, .. }) = self.find(embedded::embedded(), entry, 0)?;
         let key = (key, threads, shared);
         let resident = || self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,9 +375,13 @@ impl Gpu {
         let fail = |reason| Error::Kernels { path: kernels.path().to_owned(), reason };
         if kernels.arch() > 10 * major + minor {
             let name = &self.inner.info.name;
-            return Err(fail(format!("they are for sm_{}, {name} is sm_{major}{minor}", kernels.arch())));
+            return Err(fail(format!(
+                "they are for sm_{}, {name} is sm_{major}{minor}",
+                kernels.arch()
+            )));
         }
-        let function = self.prepare(Function::of_ptx(kernels.ptx(entry).unwrap_or_default(), entry));
+        let function =
+            self.prepare(Function::of_ptx(kernels.ptx(entry).unwrap_or_default(), entry));
         function.map_err(|error| fail(format!("loading {entry}: {}", driver::message(error))))
     }
 
@@ -387,16 +413,26 @@ fn key(entry: &'static str, set: Set, given: Option<&'static Kernels>) -> Key {
 
 impl Inner {
     fn new(ordinal: u32) -> Result<Self> {
-        let fail = |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
+        let fail =
+            |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
         let info = Info::read(ordinal).map_err(fail)?;
-        let tier = embedded::best(embedded::embedded(), info.capability, info.driver)
-            .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
+        let tier = embedded::best(embedded::embedded(), info.capability, info.driver).map_err(
+            |reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) },
+        )?;
         let device = Device::new(ordinal).map_err(fail)?;
         let attribute = |attribute| device.attribute(attribute).map_err(fail);
         let grid_rows = grid_rows(attribute(DeviceAttribute::MaxGridDimY)?)?;
         let max_pitch = attribute(DeviceAttribute::MaxPitch)? as usize;
         let context = Context::new(device).map_err(fail)?;
-        Ok(Self { info, context, tier, grid_rows, max_pitch, functions: Mutex::default(), resident: Mutex::default() })
+        Ok(Self {
+            info,
+            context,
+            tier,
+            grid_rows,
+            max_pitch,
+            functions: Mutex::default(),
+            resident: Mutex::default(),
+        })
     }
 }
 
@@ -407,13 +443,20 @@ fn grid_rows(most: u32) -> Result<u32> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(most) };
     let value = value.to_string_lossy().into_owned();
     let rows = value.parse().ok().filter(|rows| (1..=most).contains(rows));
-    rows.ok_or_else(|| Error::Parameter { name: VARIABLE, value, expected: format!("a number from 1 to {most}") })
+    rows.ok_or_else(|| Error::Parameter {
+        name: VARIABLE,
+        value,
+        expected: format!("a number from 1 to {most}"),
+    })
 }
 
 /// Bytes a second of a device's memory, if the driver reports it: two transfers a clock, which is in kHz; the bus is in bits.
 fn bandwidth(device: Device) -> u64 {
     let attribute = |attribute| device.attribute(attribute).map_or(0, u64::from);
-    2 * 1000 * attribute(DeviceAttribute::MemoryClockRate) * attribute(DeviceAttribute::GlobalMemoryBusWidth) / 8
+    2 * 1000
+        * attribute(DeviceAttribute::MemoryClockRate)
+        * attribute(DeviceAttribute::GlobalMemoryBusWidth)
+        / 8
 }
 
 impl Info {

@@ -34,7 +34,10 @@ pub(super) fn best(
         None => {
             let lowest = tiers.iter().map(|tier| tier.arch).min().unwrap_or(0);
             let needed = version((lowest / 10, lowest % 10));
-            format!("it has compute capability {}, the kernels need {needed} or more", version(capability))
+            format!(
+                "it has compute capability {}, the kernels need {needed} or more",
+                version(capability)
+            )
         }
     })
 }
@@ -101,7 +104,8 @@ impl Kernels {
     fn parse(path: &Path, text: &str) -> Result<Self, String> {
         let module = Module::read(text)?;
         let digits: String = module.arch.chars().filter(char::is_ascii_digit).collect();
-        let arch = digits.parse().map_err(|_| format!("its .target is {}, not as sm_90", module.arch))?;
+        let arch =
+            digits.parse().map_err(|_| format!("its .target is {}, not as sm_90", module.arch))?;
         let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
         let mut entries = BTreeMap::new();
         for (name, ptx) in module.entries {
@@ -188,7 +192,10 @@ mod tests {
             for (name, ptx) in all.entries() {
                 let one = parse(ptx).unwrap();
                 assert_eq!(one.arch(), tier.arch);
-                assert!(one.ptx(name).is_some_and(|found| module::instructions(found) > 5), "{name}");
+                assert!(
+                    one.ptx(name).is_some_and(|found| module::instructions(found) > 5),
+                    "{name}"
+                );
                 assert_eq!(one.missing().count(), tier.entries.len() - 1);
                 assert!(module::parameters(ptx).is_some_and(|sizes| !sizes.is_empty()), "{name}");
             }
@@ -203,8 +210,17 @@ mod tests {
         let reason = best(TIERS, (9, 0), (9, 2)).unwrap_err();
         assert!(reason.contains("CUDA 9.2") && reason.contains("10.2 or newer"), "{reason}");
         let reason = best(TIERS, (6, 1), (13, 0)).unwrap_err();
-        assert!(reason.contains("compute capability 6.1") && reason.contains("7.5 or more"), "{reason}");
-        let versions = [((6, 3), (10, 0)), ((7, 8), (11, 8)), ((8, 5), (12, 5)), ((8, 7), (12, 8)), ((9, 0), (13, 0))];
+        assert!(
+            reason.contains("compute capability 6.1") && reason.contains("7.5 or more"),
+            "{reason}"
+        );
+        let versions = [
+            ((6, 3), (10, 0)),
+            ((7, 8), (11, 8)),
+            ((8, 5), (12, 5)),
+            ((8, 7), (12, 8)),
+            ((9, 0), (13, 0)),
+        ];
         assert!(versions.into_iter().all(|(ptx, cuda)| cuda_for(ptx) == cuda));
     }
 
@@ -215,7 +231,8 @@ mod tests {
         let ptx = &own.ptx().unwrap();
         let [size, second] = *own.parameters else { panic!("{:?}", own.parameters) };
         let less = size - 4;
-        let other = format!("parameters of [{less}, {second}] bytes, this build passes [{size}, {second}]");
+        let other =
+            format!("parameters of [{less}, {second}] bytes, this build passes [{size}, {second}]");
         let cut = ptx.rfind("ret;").unwrap();
         let cases = [
             ("", "not PTX"),

@@ -105,7 +105,9 @@ impl Engine {
     /// The taps for values of one type made of another's.
     pub(super) fn taps(&self, kinds: (Scalar, Scalar)) -> Result<&TapHomes> {
         match kinds == (Scalar::U8, Scalar::U8) && !self.is_gradient {
-            true => crate::memory::once(&self.taps_of_bytes, || TapHomes::of_bytes(&self.gpu, self.taps.filter())),
+            true => crate::memory::once(&self.taps_of_bytes, || {
+                TapHomes::of_bytes(&self.gpu, self.taps.filter())
+            }),
             false => Ok(&self.taps),
         }
     }
@@ -189,12 +191,21 @@ impl Engine {
             return Err(Error::Mismatch { src, dst });
         }
         if src.overlaps(dst) {
-            let expected = "memory apart from the source's: results would be read as pixels".to_owned();
-            return Err(Error::Parameter { name: "the destination", value: "memory of the source".into(), expected });
+            let expected =
+                "memory apart from the source's: results would be read as pixels".to_owned();
+            return Err(Error::Parameter {
+                name: "the destination",
+                value: "memory of the source".into(),
+                expected,
+            });
         }
         let (mode, _) = self.border.code();
-        let read =
-            rows_read(mode, (self.window.anchor_y as usize, self.window.rows as usize), part.rows.clone(), height);
+        let read = rows_read(
+            mode,
+            (self.window.anchor_y as usize, self.window.rows as usize),
+            part.rows.clone(),
+            height,
+        );
         within("the rows to compute", &part.rows, &dst.there())?;
         within("the columns to compute", &part.columns, &(0..width))?;
         within("the source's rows that they need", &read, &src.there())?;
@@ -224,7 +235,9 @@ impl Engine {
             };
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
             let doubts = match uncertainty.near.filter(|_| !is_exact) {
-                Some(near) => stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?,
+                Some(near) => {
+                    stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?
+                }
                 None => Doubts::NONE,
             };
             let uncertain = job(part.filtered, doubts);
@@ -243,17 +256,29 @@ impl Engine {
                 None => {}
             }
             if !takes_pixels || is_exact {
-                self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;
+                self.copy_channels(
+                    &job(channels, Doubts::NONE).pass,
+                    part.filtered..channels,
+                    count,
+                    stream,
+                )?;
             }
         }
         Ok(if is_exact { Ran::Variant(Variant::Separable) } else { prepared.ran })
     }
 
     /// Copies some channels of a pass that has all of them.
-    fn copy_channels(&self, pass: &Pass, channels: Range<usize>, count: usize, stream: &mut Stream) -> Result<()> {
+    fn copy_channels(
+        &self,
+        pass: &Pass,
+        channels: Range<usize>,
+        count: usize,
+        stream: &mut Stream,
+    ) -> Result<()> {
         let all = channels.end;
         for channel in channels {
-            let of_one = |plane: &gpu_kernels::abi::Plane| plane.channel_alone(channel as i64, all as u32);
+            let of_one =
+                |plane: &gpu_kernels::abi::Plane| plane.channel_alone(channel as i64, all as u32);
             let pass = Pass {
                 src: of_one(&pass.src),
                 dst: of_one(&pass.dst),
@@ -267,7 +292,11 @@ impl Engine {
     }
 
     /// How a kernel's results are rounded: bytes made of bytes, correctly.
-    pub(super) fn uncertainty_of(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<&Uncertainty> {
+    pub(super) fn uncertainty_of(
+        &self,
+        prepared: &Prepared,
+        kinds: (Scalar, Scalar),
+    ) -> Result<&Uncertainty> {
         let Some(variant) = prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
         };
@@ -281,10 +310,14 @@ impl Engine {
                 _ if variant == Variant::SpectraPasses => {
                     (&self.uncertainties[5], lines::error(taps.given()).map(|error| 2.0 * error))
                 }
-                Family::Separable => (&self.uncertainties[4], taps.whole_terms().map(WholeTerms::share)),
+                Family::Separable => {
+                    (&self.uncertainties[4], taps.whole_terms().map(WholeTerms::share))
+                }
                 _ => (&self.uncertainties[3], taps.whole().map(Whole::share)),
             };
-            return crate::memory::once(cell, || Ok(Uncertainty::of_whole(filter, share.unwrap_or(0.0))));
+            return crate::memory::once(cell, || {
+                Ok(Uncertainty::of_whole(filter, share.unwrap_or(0.0)))
+            });
         }
         let (cell, order) = match variant.family() {
             family @ Family::Direct => (&self.uncertainties[0], family.into()),

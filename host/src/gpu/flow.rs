@@ -213,20 +213,27 @@ struct Done {
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it are done.
-pub(crate) fn run(steps: &[Step<'_>], pictures: &mut [Picture<'_>], stage: &Stage<'_>) -> Result<(), (usize, Error)> {
+pub(crate) fn run(
+    steps: &[Step<'_>],
+    pictures: &mut [Picture<'_>],
+    stage: &Stage<'_>,
+) -> Result<(), (usize, Error)> {
     let engines = steps[0].engines;
     let options = &engines[0].limits().flow;
-    let clocks = options.timeline.as_ref().map(|timeline| Clocks::new(timeline, engines)).transpose();
+    let clocks =
+        options.timeline.as_ref().map(|timeline| Clocks::new(timeline, engines)).transpose();
     let clocks = clocks.map_err(|error| (0, error))?;
     let pixels = pictures.iter().map(|picture| pixels(picture.src.shape())).sum();
     let done = Done::default();
-    let mut flow = Flow { steps, engines, pictures, stage, options, clocks, pixels, done, smaller: 0 };
+    let mut flow =
+        Flow { steps, engines, pictures, stage, options, clocks, pixels, done, smaller: 0 };
     let mut first = true;
     loop {
         match flow.attempt() {
             // There may be room for a smaller band. Lanes that nobody uses go first.
             Err(Again::Smaller) => {
-                let idle: usize = engines.iter().map(|engine| engine.idle().drain(..).count()).sum();
+                let idle: usize =
+                    engines.iter().map(|engine| engine.idle().drain(..).count()).sum();
                 flow.smaller += u32::from(idle == 0 || !first);
                 first = false;
             }
@@ -314,7 +321,10 @@ impl Flow<'_, '_> {
             engines: self.engines,
             stage: self.stage,
             clocks: self.clocks.as_ref(),
-            copying: Copying { share: self.options.share.unwrap_or(SHARE), clocked: self.clocks.is_some() },
+            copying: Copying {
+                share: self.options.share.unwrap_or(SHARE),
+                clocked: self.clocks.is_some(),
+            },
             pixels: self.pixels,
             deep,
             plenty: if crew.len() == 1 { 0 } else { deep * lanes },
@@ -338,7 +348,8 @@ impl Flow<'_, '_> {
                 run.feed(feeder);
             }
         });
-        let Queue { done, failed, .. } = run.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Queue { done, failed, .. } =
+            run.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.done = done;
         failed.map_or(Ok(()), |(_, again)| Err(again))
     }
@@ -346,7 +357,8 @@ impl Flow<'_, '_> {
     /// Kernels and bands for every picture that is not done.
     fn plan_all(&self) -> Result<Plans, Again> {
         let mut known = HashMap::new();
-        let mut plans = Plans { of_kinds: Vec::new(), of_pictures: Vec::new(), lanes: usize::MAX, bands: 0 };
+        let mut plans =
+            Plans { of_kinds: Vec::new(), of_pictures: Vec::new(), lanes: usize::MAX, bands: 0 };
         let rest = &self.pictures[self.done.picture..];
         let mut latest = None;
         for picture in rest {
@@ -373,7 +385,10 @@ impl Flow<'_, '_> {
     }
 
     /// The kernels and the bands for pictures of a kind.
-    fn plan(&self, Kind { shape, filtered, kinds: (mut source, target), staged }: Kind) -> Result<Planned, Again> {
+    fn plan(
+        &self,
+        Kind { shape, filtered, kinds: (mut source, target), staged }: Kind,
+    ) -> Result<Planned, Again> {
         let engine = &self.engines[0];
         let alone = self.pictures.len() == 1;
         let (mut steps, mut needs) = (Vec::new(), Vec::<Needs>::new());
@@ -382,7 +397,8 @@ impl Flow<'_, '_> {
             let target = if number + 1 == self.steps.len() { target } else { step.target };
             let kinds = (source, target);
             let prepared = (step.prepare)(shape, filtered, kinds).map_err(Again::Never)?;
-            let mut of_step = step.engines[0].needs(&prepared, shape, kinds, filtered, (alone, staged))?;
+            let mut of_step =
+                step.engines[0].needs(&prepared, shape, kinds, filtered, (alone, staged))?;
             if let Some(before) = needs.last() {
                 // The results of the step before it, which are counted there.
                 of_step.pitches.0 = 0;
@@ -412,7 +428,11 @@ impl Flow<'_, '_> {
                 let room = held.saturating_add(free - free / 16).min(limit);
                 let exhausted = |needed| Again::Never(Error::DeviceMemory { needed, free, total });
                 let fewer = extent.bands(room, lanes, bytes).map_err(exhausted)?;
-                bands = if (fewer.rows, fewer.lanes) < (bands.rows, bands.lanes) { fewer } else { bands };
+                bands = if (fewer.rows, fewer.lanes) < (bands.rows, bands.lanes) {
+                    fewer
+                } else {
+                    bands
+                };
             }
         }
         for _ in 0..self.smaller {
@@ -499,7 +519,8 @@ impl<'q> Queue<'q, '_> {
             let Shape { width, height, .. } = plan.shape;
             let begin = if picture == self.done.picture { self.done.row } else { 0 };
             self.done.pixels += (end - begin) * width;
-            (self.done.picture, self.done.row) = if end == height { (picture + 1, 0) } else { (picture, end) };
+            (self.done.picture, self.done.row) =
+                if end == height { (picture + 1, 0) } else { (picture, end) };
         }
         self.done.pixels
     }
@@ -507,7 +528,8 @@ impl<'q> Queue<'q, '_> {
     /// Notes that a band failed. No other is begun then.
     fn fail(&mut self, ticket: usize, again: Again) {
         let weight = |ticket: usize, again: &Again| (matches!(again, Again::Smaller), ticket);
-        let worse = |(known, reason): &(usize, Again)| weight(ticket, &again) < weight(*known, reason);
+        let worse =
+            |(known, reason): &(usize, Again)| weight(ticket, &again) < weight(*known, reason);
         if self.failed.as_ref().is_none_or(worse) {
             self.failed = Some((ticket, again));
         }
@@ -566,7 +588,9 @@ impl<'q, 'a> Run<'q, 'a> {
             };
             let next = match oldest {
                 Some(oldest) => Ok(oldest),
-                None => self.lane(feeder.engines[busy.len() % feeder.engines.len()], band.plan.bytes),
+                None => {
+                    self.lane(feeder.engines[busy.len() % feeder.engines.len()], band.plan.bytes)
+                }
             };
             match next {
                 Ok(mut next) => {
@@ -682,8 +706,11 @@ impl Needs {
     fn bytes(&self, rows: usize) -> u64 {
         let source = self.extent.source_rows(rows) as u64;
         let (src, dst) = (self.pitches.0 as u64, self.pitches.1 as u64);
-        let images = source.saturating_mul(src + self.beside as u64).saturating_add(rows as u64 * dst);
-        images.saturating_add(self.reserved).saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
+        let images =
+            source.saturating_mul(src + self.beside as u64).saturating_add(rows as u64 * dst);
+        images
+            .saturating_add(self.reserved)
+            .saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
     }
 }
 
@@ -727,7 +754,9 @@ impl Engine {
         };
         let (scratch, reserved) = match uncertainty.passes {
             Some(Exactly::Always) => (passes, 0),
-            Some(Exactly::Beyond(_)) => (prepared.work.scratch().max(passes), prepared.work.reserved()),
+            Some(Exactly::Beyond(_)) => {
+                (prepared.work.scratch().max(passes), prepared.work.reserved())
+            }
             None => (prepared.work.scratch(), prepared.work.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;
@@ -771,13 +800,14 @@ mod tests {
 
     #[test]
     fn every_gpu_has_its_lanes_however_many_feeders_there_are() {
-        for (engines, feeders, lanes) in (1..6)
-            .flat_map(|engines| (1..12).flat_map(move |feeders| (1..7).map(move |lanes| (engines, feeders, lanes))))
-        {
+        for (engines, feeders, lanes) in (1..6).flat_map(|engines| {
+            (1..12).flat_map(move |feeders| (1..7).map(move |lanes| (engines, feeders, lanes)))
+        }) {
             let crew = crew(feeders, engines, lanes);
             for engine in 0..engines {
                 let of_it = crew.iter().filter(|feeder| feeder.engines.contains(&engine));
-                let (count, all) = of_it.fold((0, 0), |(count, all), feeder| (count + 1, all + feeder.lanes));
+                let (count, all) =
+                    of_it.fold((0, 0), |(count, all), feeder| (count + 1, all + feeder.lanes));
                 assert_eq!(all, lanes, "{feeders} feeders, {engines} GPUs");
                 assert!(count >= 1 && (count == 1 || feeders > engines));
             }

@@ -7,8 +7,8 @@ use std::ffi::c_void;
 
 use super::device::Gpu;
 use super::driver::sys::{
-    Handle, KernelNode, cuGraphAddKernelNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiate_v2,
-    cuGraphLaunch,
+    Handle, KernelNode, cuGraphAddKernelNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy,
+    cuGraphInstantiate_v2, cuGraphLaunch,
 };
 use super::driver::{Answer, Function, check};
 
@@ -70,7 +70,9 @@ impl Recording {
         let mut ready = std::ptr::null_mut();
         let nowhere = std::ptr::null_mut();
         // SAFETY: the graph is alive; the pointers for messages may be null.
-        check(unsafe { cuGraphInstantiate_v2(&mut ready, self.0, nowhere, std::ptr::null_mut(), 0) })?;
+        check(unsafe {
+            cuGraphInstantiate_v2(&mut ready, self.0, nowhere, std::ptr::null_mut(), 0)
+        })?;
         Ok(Graph { ready, gpu: gpu.clone() })
     }
 }

@@ -110,7 +110,8 @@ impl DeviceImage {
         // Only pixels: the memory between rows may never have been written.
         let rows = src.rows_at_once().min(self.rows_at_once());
         for (from, to) in src.planes().zip(self.planes()).take(self.all_rows() / rows) {
-            let (from, to) = (Rows::device(from, src.row_pitch()), Rows::device(to, self.row_pitch()));
+            let (from, to) =
+                (Rows::device(from, src.row_pitch()), Rows::device(to, self.row_pitch()));
             // SAFETY: both images have these rows; the driver frees their memory when the device is done with it, not before.
             unsafe { self.copy(from, to, (self.row_bytes(), rows), "copying an image", stream)? };
         }
@@ -135,7 +136,10 @@ impl DeviceImage {
     #[doc(hidden)]
     pub fn copy_memory_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
         if !self.is_laid_out_as(src) {
-            return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
+            return Err(Error::Mismatch {
+                src: src.shape.to_string(),
+                dst: self.shape.to_string(),
+            });
         }
         self.gpu().same("the image to copy", src.gpu())?;
         self.enter(stream)?;
@@ -161,7 +165,8 @@ impl DeviceImage {
     pub(super) unsafe fn write(&mut self, rows: &[u8], stream: &Stream) -> Result<()> {
         let row = self.row_bytes();
         for (rows, at) in rows.chunks(row * self.rows_at_once()).zip(self.planes()) {
-            let (from, to) = (Rows::host(rows.as_ptr().cast_mut(), row), Rows::device(at, self.row_pitch()));
+            let (from, to) =
+                (Rows::host(rows.as_ptr().cast_mut(), row), Rows::device(at, self.row_pitch()));
             // SAFETY: `rows` has as many rows as the part, and stays by the caller's promise.
             unsafe { self.copy(from, to, (row, rows.len() / row), "uploading an image", stream)? };
         }
@@ -175,16 +180,23 @@ impl DeviceImage {
     pub(super) unsafe fn read(&self, rows: &mut [u8], stream: &Stream) -> Result<()> {
         let row = self.row_bytes();
         for (rows, at) in rows.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
-            let (from, to) = (Rows::device(at, self.row_pitch()), Rows::host(rows.as_mut_ptr(), row));
+            let (from, to) =
+                (Rows::device(at, self.row_pitch()), Rows::host(rows.as_mut_ptr(), row));
             // SAFETY: the planes at `at` have as many rows as the part, which is not touched by the caller's promise.
-            unsafe { self.copy(from, to, (row, rows.len() / row), "downloading an image", stream)? };
+            unsafe {
+                self.copy(from, to, (row, rows.len() / row), "downloading an image", stream)?
+            };
         }
         Ok(())
     }
 
     /// Bytes of a row of a plane, or of an interleaved row.
     fn row_bytes(&self) -> usize {
-        let values = if self.layout == Layout::Interleaved { self.shape.row_len() } else { self.shape.width };
+        let values = if self.layout == Layout::Interleaved {
+            self.shape.row_len()
+        } else {
+            self.shape.width
+        };
         self.scalar.bytes() * values
     }
 
@@ -205,7 +217,8 @@ impl DeviceImage {
 
     /// Rows that lie a stride apart: those of all planes where one follows the other, else of one.
     fn rows_at_once(&self) -> usize {
-        let planes = if self.plane == self.stride * self.shape.height { self.plane_count() } else { 1 };
+        let planes =
+            if self.plane == self.stride * self.shape.height { self.plane_count() } else { 1 };
         planes * self.shape.height
     }
 
@@ -303,7 +316,8 @@ impl Rows {
     /// Those that begin at a byte of a row. Only the address of this kind of memory counts.
     fn at(&self, row: usize, x: usize, pitch: usize) -> Self {
         let bytes = row * self.pitch + x;
-        let (host, device) = (self.host.wrapping_byte_add(bytes), self.device.wrapping_add(bytes as u64));
+        let (host, device) =
+            (self.host.wrapping_byte_add(bytes), self.device.wrapping_add(bytes as u64));
         Self { kind: self.kind, host, device, pitch }
     }
 }
@@ -353,7 +367,11 @@ impl Gpu {
         let take_turns = plane >= shape.width && stride >= plane.saturating_mul(shape.channels);
         if !follow && !take_turns {
             let expected = format!("enough for the rows and planes of {shape} not to overlap");
-            return Err(Error::Parameter { name: "the layout", value: format!("{stride}, {plane}"), expected });
+            return Err(Error::Parameter {
+                name: "the layout",
+                value: format!("{stride}, {plane}"),
+                expected,
+            });
         }
         self.laid_out(shape, (Scalar::F32, Layout::Planar), stride, plane)
     }
@@ -408,10 +426,15 @@ impl Gpu {
     ///
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ, or if the image has another format than these two; memory and driver errors.
-    pub fn upload_into<P: Pixel>(&self, src: &ImageView<'_, P>, image: &mut DeviceImage) -> Result<()> {
+    pub fn upload_into<P: Pixel>(
+        &self,
+        src: &ImageView<'_, P>,
+        image: &mut DeviceImage,
+    ) -> Result<()> {
         let (shape, stream) = (src.shape(), self.stream()?);
         if (image.scalar, image.layout) == (Scalar::F32, Layout::Planar) && shape == image.shape {
-            let mut planes = crate::memory::zeroed::<f32>(planes::planes_len(shape, shape.channels)?)?;
+            let mut planes =
+                crate::memory::zeroed::<f32>(planes::planes_len(shape, shape.channels)?)?;
             planes::split(src, shape.channels, &mut planes);
             // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
             unsafe { image.write(bytemuck::cast_slice(&planes), &stream)? };
@@ -421,7 +444,15 @@ impl Gpu {
         let from = Rows::host(src.as_ptr().cast_mut().cast(), src.stride() * size_of::<P>());
         let to = Rows::device(image.address(), image.row_pitch());
         // SAFETY: the view has these rows and outlives the stream, whose end is waited for here.
-        unsafe { image.copy(from, to, (image.row_bytes(), shape.height), "uploading an image", &stream)? };
+        unsafe {
+            image.copy(
+                from,
+                to,
+                (image.row_bytes(), shape.height),
+                "uploading an image",
+                &stream,
+            )?
+        };
         stream.synchronize()
     }
 
@@ -463,11 +494,18 @@ impl Gpu {
     /// # Errors
     /// Memory and driver errors.
     #[doc(hidden)]
-    pub fn spoilt_padding(&self, src: &DeviceImage, value: f32) -> Result<Option<(usize, usize, usize)>> {
+    pub fn spoilt_padding(
+        &self,
+        src: &DeviceImage,
+        value: f32,
+    ) -> Result<Option<(usize, usize, usize)>> {
         let (bytes, scalar) = (src.scalar.bytes(), src.scalar);
         let mut all: Vec<u8> = crate::memory::zeroed(src.memory.len())?;
         let stream = self.stream()?;
-        let (from, to) = (Rows::device(src.memory.address(), all.len()), Rows::host(all.as_mut_ptr(), all.len()));
+        let (from, to) = (
+            Rows::device(src.memory.address(), all.len()),
+            Rows::host(all.as_mut_ptr(), all.len()),
+        );
         // SAFETY: all of the memory as one row; `all` as in `upload_into`.
         unsafe { src.copy(from, to, (all.len(), 1), "downloading an image", &stream)? };
         stream.synchronize()?;
@@ -478,15 +516,19 @@ impl Gpu {
             Scalar::F32 => value.to_ne_bytes().into(),
         };
         let row = |y: usize, channel: usize| bytes * (channel * src.plane + y * src.stride);
-        let rows = (0..src.plane_count()).flat_map(|channel| (0..src.shape.height).map(move |y| (channel, y)));
+        let rows = (0..src.plane_count())
+            .flat_map(|channel| (0..src.shape.height).map(move |y| (channel, y)));
         for (channel, y) in rows.clone() {
-            all[row(y, channel)..][..src.row_bytes()].chunks_mut(bytes).for_each(|out| out.copy_from_slice(&stored));
+            all[row(y, channel)..][..src.row_bytes()]
+                .chunks_mut(bytes)
+                .for_each(|out| out.copy_from_slice(&stored));
         }
         let spoilt = all.chunks(bytes).position(|found| found != stored);
         Ok(spoilt.and_then(|at| {
             let at = at * bytes;
-            let (channel, y) =
-                rows.filter(|&(channel, y)| row(y, channel) <= at).max_by_key(|&(channel, y)| row(y, channel))?;
+            let (channel, y) = rows
+                .filter(|&(channel, y)| row(y, channel) <= at)
+                .max_by_key(|&(channel, y)| row(y, channel))?;
             Some((channel, y, (at - row(y, channel)) / bytes))
         }))
     }
@@ -496,7 +538,11 @@ impl Gpu {
     /// # Errors
     /// [`Error::Parameter`] if the image has no such rows; memory and driver errors.
     #[doc(hidden)]
-    pub fn download_rows(&self, src: &DeviceImage, rows: std::ops::Range<usize>) -> Result<Image<f32>> {
+    pub fn download_rows(
+        &self,
+        src: &DeviceImage,
+        rows: std::ops::Range<usize>,
+    ) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
         src.same_kind(src.shape, Format { scalar: Scalar::F32, channels, layout: Layout::Planar })?;
         if rows.is_empty() || rows.end > height {
@@ -510,7 +556,9 @@ impl Gpu {
             let from = Rows::device(at + (src.row_pitch() * rows.start) as u64, src.row_pitch());
             let to = Rows::host(plane.as_mut_ptr().cast(), 4 * width);
             // SAFETY: the plane has these rows; `planes` as in `upload_into`.
-            unsafe { src.copy(from, to, (4 * width, rows.len()), "downloading an image", &stream)? };
+            unsafe {
+                src.copy(from, to, (4 * width, rows.len()), "downloading an image", &stream)?
+            };
         }
         stream.synchronize()?;
         let mut image = Image::zeroed(width, rows.len(), channels)?;

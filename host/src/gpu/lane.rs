@@ -64,7 +64,11 @@ fn room(memory: &mut Option<Memory>, stream: &Stream, bytes: usize) -> Result<u6
 }
 
 /// The same in pinned memory.
-fn staging<'m>(memory: &'m mut Option<Pinned>, stream: &Stream, bytes: usize) -> Result<&'m mut [u8]> {
+fn staging<'m>(
+    memory: &'m mut Option<Pinned>,
+    stream: &Stream,
+    bytes: usize,
+) -> Result<&'m mut [u8]> {
     if memory.as_ref().map_or(0, |memory| memory.bytes().len()) < bytes {
         memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
         *memory = Some(stream.gpu().pin(bytes)?);
@@ -109,16 +113,25 @@ impl Lane {
         let shape = Shape { height: job.height, ..planned.shape };
         let interleaved = |scalar: Scalar| {
             let (bytes, pitch) = (scalar.bytes(), pitch(scalar, values));
-            Strides { row: pitch as i64, pixel: (bytes * channels) as i32, channel: bytes as i64, image: 0 }
+            Strides {
+                row: pitch as i64,
+                pixel: (bytes * channels) as i32,
+                channel: bytes as i64,
+                image: 0,
+            }
         };
         // Planes of f32 with so many rows, and their bytes.
         let planar = |rows: usize| {
             let pitch = pitch(Scalar::F32, width);
             let plane = pitch * rows;
-            (Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 }, plane * channels)
+            (
+                Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 },
+                plane * channels,
+            )
         };
-        let mut mark =
-            |stream: &Stream| noted.as_mut().map_or(Ok(()), |noted| stream.mark().map(|mark| noted.marks.push(mark)));
+        let mut mark = |stream: &Stream| {
+            noted.as_mut().map_or(Ok(()), |noted| stream.mark().map(|mark| noted.marks.push(mark)))
+        };
         let kind = band.src.scalar();
         let source = interleaved(kind);
 
@@ -127,9 +140,13 @@ impl Lane {
         self.upload(band, address, source.row as usize)?;
         mark(&self.stream)?;
         // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
-        let view = |address, kind, there| unsafe { DeviceView::from_raw(gpu, address, kind, shape, 1, there) };
+        let view = |address, kind, there| unsafe {
+            DeviceView::from_raw(gpu, address, kind, shape, 1, there)
+        };
         // SAFETY: as above; nothing else uses what is written meanwhile.
-        let view_mut = |address, kind, there| unsafe { DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there) };
+        let view_mut = |address, kind, there| unsafe {
+            DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there)
+        };
         let mut src = view(address, (kind, source), job.there.clone())?;
         if Engine::takes_planes(kind, channels) {
             let (strides, bytes) = planar(job.there.len());
@@ -180,7 +197,8 @@ impl Lane {
         band: &Band<'_>,
         arrived: Option<&mut UnderWay<'_>>,
     ) -> Result<Times> {
-        let bytes = if band.src.is_pinned() { 0 } else { band.src.row_bytes() * band.job.there.len() };
+        let bytes =
+            if band.src.is_pinned() { 0 } else { band.src.row_bytes() * band.job.there.len() };
         let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
             Ok(staged) => (staged, Ok(())),
             Err(error) => (&mut [][..], Err(error)),
@@ -241,7 +259,14 @@ impl Lane {
             Rows::host(staging(&mut self.output, &self.stream, row * rows)?.as_mut_ptr(), row)
         };
         // SAFETY: as in `upload`; the rows are the band's alone.
-        unsafe { self.stream.copy_rows(Rows::device(address, pitch), to, (row, rows), "downloading an image") }
+        unsafe {
+            self.stream.copy_rows(
+                Rows::device(address, pitch),
+                to,
+                (row, rows),
+                "downloading an image",
+            )
+        }
     }
 }
 
@@ -289,11 +314,17 @@ struct Piece<'a> {
 
 impl<'a> Pieces<'a> {
     /// Adds rows of so many bytes, with the distances between their beginnings.
-    fn add(&mut self, (from, from_stride): (&'a [u8], usize), (to, to_stride): (&'a mut [u8], usize), row: usize) {
+    fn add(
+        &mut self,
+        (from, from_stride): (&'a [u8], usize),
+        (to, to_stride): (&'a mut [u8], usize),
+        row: usize,
+    ) {
         self.bytes += from.len().min(to.len());
         // Rows without gaps are one, of any length.
         let is_one = from_stride == row && to_stride == row;
-        let (unit, from_unit, to_unit) = if is_one { (1, 1, 1) } else { (row, from_stride, to_stride) };
+        let (unit, from_unit, to_unit) =
+            if is_one { (1, 1, 1) } else { (row, from_stride, to_stride) };
         let rows = self.size.div_ceil(unit).max(1);
         let parts = from.chunks(from_unit * rows).zip(to.chunks_mut(to_unit * rows));
         self.all.extend(parts.map(|(from, to)| match is_one {
@@ -335,17 +366,24 @@ mod tests {
             for (from_gap, to_gap) in [(0, 0), (0, 3), (5, 0), (2, 2)] {
                 let (from_stride, to_stride) = (row + from_gap, row + to_gap);
                 // The last row has no gap behind it.
-                let from: Vec<u8> = (0..from_stride * rows - from_gap).map(|at| (at % 250) as u8).collect();
-                let (mut to, mut again) = (vec![255; to_stride * rows - to_gap], vec![255; to_stride * rows - to_gap]);
+                let from: Vec<u8> =
+                    (0..from_stride * rows - from_gap).map(|at| (at % 250) as u8).collect();
+                let (mut to, mut again) =
+                    (vec![255; to_stride * rows - to_gap], vec![255; to_stride * rows - to_gap]);
                 crate::threads::tests::forced(3, || {
                     let mut pieces = Pieces { size: 4096, bytes: 0, all: Vec::new() };
                     pieces.add((&from, from_stride), (&mut to, to_stride), row);
                     pieces.add((&from, from_stride), (&mut again, to_stride), row);
                     pieces.copy(false);
                 });
-                for (number, (to, from)) in to.chunks(to_stride).zip(from.chunks(from_stride)).enumerate() {
+                for (number, (to, from)) in
+                    to.chunks(to_stride).zip(from.chunks(from_stride)).enumerate()
+                {
                     assert_eq!(to[..row], from[..row], "row {number} of {rows} of {row} bytes");
-                    assert!(to[row..].iter().all(|&byte| byte == 255), "the gap behind row {number}");
+                    assert!(
+                        to[row..].iter().all(|&byte| byte == 255),
+                        "the gap behind row {number}"
+                    );
                 }
                 assert_eq!(to, again);
             }

@@ -61,7 +61,12 @@ pub struct Grid {
 
 impl Grid {
     /// The grid that covers a region from column `left` on, with a tile of pixels for each block, in one plane.
-    pub(crate) fn covering(region: &Region, left: i32, tile: (u32, u32), block: (u32, u32)) -> Self {
+    pub(crate) fn covering(
+        region: &Region,
+        left: i32,
+        tile: (u32, u32),
+        block: (u32, u32),
+    ) -> Self {
         let (width, height) = ((region.x1 - left) as u32, (region.y1 - region.y0) as u32);
         let blocks = (width.div_ceil(tile.0), height.div_ceil(tile.1), 1);
         Self { blocks, block: (block.0, block.1, 1), shared: 0 }
@@ -132,7 +137,12 @@ impl Stream {
     ///
     /// # Errors
     /// [`crate::Error::Parameter`] if the kernel was loaded on another GPU; driver errors.
-    pub unsafe fn launch(&mut self, function: &Function, grid: Grid, arguments: &[*const c_void]) -> Result<()> {
+    pub unsafe fn launch(
+        &mut self,
+        function: &Function,
+        grid: Grid,
+        arguments: &[*const c_void],
+    ) -> Result<()> {
         self.gpu.same("the kernel", &function.gpu)?;
         self.gpu.enter()?;
         self.gpu.count_launch(function.key);
@@ -145,7 +155,12 @@ impl Stream {
     /// # Safety
     /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The compiler checks the types of
     /// the arguments.
-    pub(crate) unsafe fn enqueue<A: Arguments>(&mut self, entry: Entry<A>, grid: Grid, arguments: &A) -> Result<()> {
+    pub(crate) unsafe fn enqueue<A: Arguments>(
+        &mut self,
+        entry: Entry<A>,
+        grid: Grid,
+        arguments: &A,
+    ) -> Result<()> {
         let kernel = self.gpu.kernel_to_launch(entry.name())?;
         // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was declared with.
         unsafe { self.put(kernel, grid, &arguments.pointers()) }
@@ -163,7 +178,8 @@ impl Stream {
         taps: &[f32],
     ) -> Result<()> {
         if taps.len() < entry.taps() {
-            let message = format!("{entry:?} takes {} taps, there are {}", entry.taps(), taps.len());
+            let message =
+                format!("{entry:?} takes {} taps, there are {}", entry.taps(), taps.len());
             return Err(Error::Driver { call: "launching a kernel", message });
         }
         let kernel = self.gpu.kernel_to_launch(entry.name())?;
@@ -189,7 +205,9 @@ impl Stream {
         // returns.
         let status = unsafe {
             match &mut self.recording {
-                None if waits => self.queue.launch_early(function, blocks, block, shared, &mut pointers),
+                None if waits => {
+                    self.queue.launch_early(function, blocks, block, shared, &mut pointers)
+                }
                 None => self.queue.launch(function, blocks, block, shared, &mut pointers),
                 Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
             }

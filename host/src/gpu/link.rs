@@ -67,8 +67,15 @@ impl Gpu {
     }
 
     /// The same by copies of so many bytes, a multiple of a row's, that take so many places in host memory in turn.
-    pub(crate) fn rates(gpus: &[Self], copies: usize, bytes: usize, places: usize) -> Result<LinkRates> {
-        let ways = |up| gpus.iter().map(move |gpu| Way::new(gpu, up, bytes, places)).collect::<Result<Vec<_>>>();
+    pub(crate) fn rates(
+        gpus: &[Self],
+        copies: usize,
+        bytes: usize,
+        places: usize,
+    ) -> Result<LinkRates> {
+        let ways = |up| {
+            gpus.iter().map(move |gpu| Way::new(gpu, up, bytes, places)).collect::<Result<Vec<_>>>()
+        };
         let (mut up, mut down) = (ways(true)?, ways(false)?);
         // What comes down has been written.
         for way in &mut down {
@@ -85,7 +92,8 @@ impl Gpu {
                     ways.iter_mut().try_for_each(|way| way.copy())?;
                 }
                 ways.iter().try_for_each(|way| way.stream.synchronize())?;
-                best = best.max((copies * ways.len() * bytes) as f64 / start.elapsed().as_secs_f64());
+                best =
+                    best.max((copies * ways.len() * bytes) as f64 / start.elapsed().as_secs_f64());
             }
             Ok(best)
         };

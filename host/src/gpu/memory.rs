@@ -85,7 +85,11 @@ impl Gpu {
     }
 
     /// Device memory that holds these values.
-    pub(super) fn holding<T: bytemuck::NoUninit>(&self, values: &[T], what: &'static str) -> Result<Memory> {
+    pub(super) fn holding<T: bytemuck::NoUninit>(
+        &self,
+        values: &[T],
+        what: &'static str,
+    ) -> Result<Memory> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mut memory = self.allocate(bytes.len())?;
         memory.buffer.copy_from(bytes).map_err(|error| self.error(what, error))?;

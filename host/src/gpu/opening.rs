@@ -58,7 +58,10 @@ pub(crate) fn readiness() -> Readiness {
     let state = state();
     match state.under_way {
         Some(_) => Readiness::UnderWay,
-        None => Readiness::Closed { cost: if Gpu::is_open(ORDINAL) { MEASURING } else { OPENING }, lost: state.lost },
+        None => Readiness::Closed {
+            cost: if Gpu::is_open(ORDINAL) { MEASURING } else { OPENING },
+            lost: state.lost,
+        },
     }
 }
 

@@ -101,7 +101,8 @@ impl Stream {
     /// Driver errors.
     pub fn mark(&self) -> Result<Mark> {
         self.gpu.enter()?;
-        let event = Event::in_stream(&self.queue).map_err(|error| self.gpu.error("recording an event", error))?;
+        let event = Event::in_stream(&self.queue)
+            .map_err(|error| self.gpu.error("recording an event", error))?;
         Ok(Mark { gpu: self.gpu.clone(), event })
     }
 
@@ -129,7 +130,8 @@ impl Stream {
             self.clear(&memory, Doubts::counters() as usize / 4)?;
             self.doubts = Some((memory, capacity));
         }
-        let (list, capacity) = self.doubts.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
+        let (list, capacity) =
+            self.doubts.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
         Ok(Doubts { list, capacity, near })
     }
 
@@ -141,7 +143,8 @@ impl Stream {
         let (memory, used) = match self.holes.take() {
             Some((memory, used)) if used < WORDS => (memory, used),
             kept => {
-                let memory = kept.map_or_else(|| self.gpu.allocate(4 * WORDS), |(memory, _)| Ok(memory))?;
+                let memory =
+                    kept.map_or_else(|| self.gpu.allocate(4 * WORDS), |(memory, _)| Ok(memory))?;
                 self.clear(&memory, WORDS)?;
                 (memory, 0)
             }
@@ -185,7 +188,10 @@ impl Mark {
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
-        let milliseconds = self.event.since(&start.event).map_err(|error| self.gpu.error("running a kernel", error))?;
+        let milliseconds = self
+            .event
+            .since(&start.event)
+            .map_err(|error| self.gpu.error("running a kernel", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }

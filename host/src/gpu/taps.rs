@@ -167,7 +167,9 @@ impl TapHomes {
     /// The address of all taps, row by row, in the GPU's memory.
     pub(crate) fn dense_in_memory(&self) -> Result<*const f32> {
         let count = self.filter.cols() * self.filter.rows();
-        let memory = once(&self.dense_in_memory, || self.gpu.holding(&self.dense()?[..count], "uploading taps"))?;
+        let memory = once(&self.dense_in_memory, || {
+            self.gpu.holding(&self.dense()?[..count], "uploading taps")
+        })?;
         Ok(memory.pointer())
     }
 
@@ -177,7 +179,9 @@ impl TapHomes {
             let (cols, rows) = (self.filter.cols(), self.filter.rows());
             let words = holes::words(cols as i32) as usize;
             let mut signs = crate::memory::zeroed::<u32>(2 * words * rows)?;
-            for (taps, signs) in self.dense()?.chunks_exact(cols).zip(signs.chunks_exact_mut(2 * words)) {
+            for (taps, signs) in
+                self.dense()?.chunks_exact(cols).zip(signs.chunks_exact_mut(2 * words))
+            {
                 for (at, &tap) in taps.iter().enumerate() {
                     signs[at / 32] |= u32::from(tap > 0.0) << (at % 32);
                     signs[words + at / 32] |= u32::from(tap < 0.0) << (at % 32);
@@ -198,7 +202,8 @@ impl TapHomes {
     /// The address of the taps of the columns in the GPU's memory, one term's after the other's.
     pub(crate) fn columns_in_memory(&self) -> Result<*const f32> {
         let memory = once(&self.columns_in_memory, || {
-            let columns = self.pairs()?.columns.iter().flat_map(|column| &column[..self.filter.rows()]);
+            let columns =
+                self.pairs()?.columns.iter().flat_map(|column| &column[..self.filter.rows()]);
             self.gpu.holding(&columns.copied().collect::<Vec<_>>(), "uploading taps")
         })?;
         Ok(memory.pointer())
@@ -209,7 +214,9 @@ impl TapHomes {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
             let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
-            taps.extend((0..rows).flat_map(|row| (0..cols).map(move |col| self.filter.tap(row, col))));
+            taps.extend(
+                (0..rows).flat_map(|row| (0..cols).map(move |col| self.filter.tap(row, col))),
+            );
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
@@ -241,7 +248,9 @@ impl TapHomes {
 
     /// For each term of a product that defines bytes: the addresses of its row's band and of its column's, in the GPU's memory.
     pub(crate) fn exact_bands_in_memory(&self) -> Result<Vec<(u64, u64)>> {
-        let memory = once(&self.exact_bands, || self.gpu.holding(&passes::bands(&self.given)?, "uploading taps"))?;
+        let memory = once(&self.exact_bands, || {
+            self.gpu.holding(&passes::bands(&self.given)?, "uploading taps")
+        })?;
         let bytes = |taps: usize| exact::band_bytes(taps as i32);
         let (row, column) = (bytes(self.filter.cols()), bytes(self.filter.rows()));
         let starts = (0..2).map(|term| memory.address() + term * (row + column));
@@ -266,7 +275,11 @@ impl TapHomes {
 
     /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each kind, by number. On a GPU each of them has one size, so
     /// `make` is always the same.
-    pub(crate) fn spectra(&self, kind: usize, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<Spectra> {
+    pub(crate) fn spectra(
+        &self,
+        kind: usize,
+        make: impl FnOnce(&Filter) -> Result<Vec<f32>>,
+    ) -> Result<Spectra> {
         let filter = &self.filter;
         let (memory, greatest) = once(&self.spectra[kind], || {
             let memory = self.gpu.holding(&make(filter)?, "uploading spectra")?;
@@ -277,7 +290,11 @@ impl TapHomes {
 
     /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the first call: of
     /// a term's rows (0 or 1) or of all columns (2). A filter has one size of lines each, so `make` is always the same.
-    pub(crate) fn lines(&self, pass: usize, make: impl FnOnce() -> Result<Vec<f32>>) -> Result<*const f32> {
+    pub(crate) fn lines(
+        &self,
+        pass: usize,
+        make: impl FnOnce() -> Result<Vec<f32>>,
+    ) -> Result<*const f32> {
         let memory = once(&self.lines[pass], || self.gpu.holding(&make()?, "uploading spectra"))?;
         Ok(memory.pointer())
     }
@@ -297,7 +314,9 @@ impl TapHomes {
     ) -> Result<(&Whole, u64)> {
         let whole = self.whole().ok_or_else(|| no_form(Variant::Matrix))?;
         let size = (self.filter.cols(), self.filter.rows());
-        let memory = once(&self.bands[channels - 1], || self.gpu.holding(&make(whole, size), "uploading taps"))?;
+        let memory = once(&self.bands[channels - 1], || {
+            self.gpu.holding(&make(whole, size), "uploading taps")
+        })?;
         Ok((whole, memory.address()))
     }
 
@@ -314,7 +333,9 @@ impl TapHomes {
         make: impl FnOnce(&WholeTerms) -> Vec<u32>,
     ) -> Result<(&WholeTerms, u64)> {
         let whole = self.whole_terms().ok_or_else(|| no_form(Variant::SeparableMatrix))?;
-        let memory = once(&self.terms_bands[channels - 1], || self.gpu.holding(&make(whole), "uploading taps"))?;
+        let memory = once(&self.terms_bands[channels - 1], || {
+            self.gpu.holding(&make(whole), "uploading taps")
+        })?;
         Ok((whole, memory.address()))
     }
 
@@ -327,7 +348,8 @@ impl TapHomes {
             let in_turn = |lines: &[Vec<f32>], len: usize| -> Vec<f32> {
                 (0..len).flat_map(|tap| lines.iter().map(move |line| line[tap])).collect()
             };
-            let all = [in_turn(&rows, self.filter.cols()), in_turn(&columns, self.filter.rows())].concat();
+            let all = [in_turn(&rows, self.filter.cols()), in_turn(&columns, self.filter.rows())]
+                .concat();
             let padded_each = |taps: Vec<Vec<f32>>| taps.into_iter().map(padded).collect();
             Ok(Pairs { rows: padded_each(rows), columns: padded_each(columns), all: padded(all) })
         })
@@ -340,7 +362,10 @@ fn no_factors() -> Error {
 }
 
 fn no_form(variant: Variant) -> Error {
-    Error::Unsupported { variant: variant.name(), reason: "its taps have no form as whole numbers".to_owned() }
+    Error::Unsupported {
+        variant: variant.name(),
+        reason: "its taps have no form as whole numbers".to_owned(),
+    }
 }
 
 fn padded(mut taps: Vec<f32>) -> Vec<f32> {

@@ -105,7 +105,8 @@ impl<'t> Clocks<'t> {
             bases.push(mark);
         }
         let start = moments.iter().min().copied().unwrap_or_else(Instant::now);
-        let bases = bases.into_iter().zip(moments.iter().map(|moment| moment.duration_since(start)));
+        let bases =
+            bases.into_iter().zip(moments.iter().map(|moment| moment.duration_since(start)));
         Ok(Self { timeline, start, bases: bases.collect() })
     }
 
@@ -119,12 +120,15 @@ impl<'t> Clocks<'t> {
         let (base, moment) = &self.bases[gpu];
         let ends = noted.marks.iter().map(|mark| mark.since(base).map(|time| *moment + time));
         let ends: Vec<_> = ends.collect::<Result<_>>()?;
-        let on_device = [What::Upload, What::Kernel, What::Download].into_iter().zip(ends.windows(2));
+        let on_device =
+            [What::Upload, What::Kernel, What::Download].into_iter().zip(ends.windows(2));
         let on_device = on_device.map(|(what, ends)| (what, ends[0], ends[1]));
         let on_host = [(What::Stage, noted.staged), (What::Drain, noted.drained)].into_iter();
         let since = |moment: Instant| moment.saturating_duration_since(self.start);
-        let on_host = on_host.filter_map(|(what, times)| times.map(|(from, to)| (what, since(from), since(to))));
-        let span = |(what, start, end)| Span { gpu, lane, picture, rows: rows.clone(), what, start, end };
+        let on_host = on_host
+            .filter_map(|(what, times)| times.map(|(from, to)| (what, since(from), since(to))));
+        let span =
+            |(what, start, end)| Span { gpu, lane, picture, rows: rows.clone(), what, start, end };
         self.timeline.note(on_device.chain(on_host).map(span));
         Ok(())
     }

@@ -40,7 +40,8 @@ impl View {
     fn of(image: &DeviceImage) -> Self {
         let (shape, scalar, strides) = (image.shape(), image.format().scalar, image.strides());
         let there = (0, shape.height as i32);
-        let plane = Plane::new(scalar.code(), image.address(), strides, shape.channels as u32, there);
+        let plane =
+            Plane::new(scalar.code(), image.address(), strides, shape.channels as u32, there);
         Self { gpu: image.gpu().clone(), shape, images: 1, scalar, strides, plane }
     }
 
@@ -65,9 +66,14 @@ impl View {
             return Err(Error::Parameter { name: "the layout", value, expected });
         }
         if strides.pixel.unsigned_abs() > MAX_PIXEL {
-            let expected =
-                format!("at most {MAX_PIXEL} bytes from one pixel of a row to the next; copy the image first");
-            return Err(Error::Parameter { name: "the layout", value: format!("{strides:?}"), expected });
+            let expected = format!(
+                "at most {MAX_PIXEL} bytes from one pixel of a row to the next; copy the image first"
+            );
+            return Err(Error::Parameter {
+                name: "the layout",
+                value: format!("{strides:?}"),
+                expected,
+            });
         }
         let rows = checked(rows, &(0..shape.height))?;
         // The address is that of the first row of the view.
@@ -93,7 +99,8 @@ impl View {
     /// How many channels are side by side in memory, pixel after pixel: all of them, or 1 if they are not.
     pub(super) fn side_by_side(&self) -> usize {
         let (value, channels) = (self.scalar.bytes() as i64, self.shape.channels);
-        let side_by_side = self.strides.channel == value && i64::from(self.strides.pixel) == value * channels as i64;
+        let side_by_side = self.strides.channel == value
+            && i64::from(self.strides.pixel) == value * channels as i64;
         if side_by_side { channels } else { 1 }
     }
 
@@ -109,7 +116,8 @@ impl View {
         ];
         let sum = |wanted: fn(&&i64) -> bool| offsets.iter().filter(wanted).sum::<i64>();
         let first = self.plane.base.wrapping_add((i64::from(self.plane.first_row) * row) as u64);
-        let (before, behind) = (sum(|offset| **offset < 0), sum(|offset| **offset > 0) + self.scalar.bytes() as i64);
+        let (before, behind) =
+            (sum(|offset| **offset < 0), sum(|offset| **offset > 0) + self.scalar.bytes() as i64);
         (first.wrapping_add(before as u64), first.wrapping_add(behind as u64))
     }
 
@@ -128,7 +136,10 @@ impl View {
             (start, end - start)
         };
         let ((first, width), (second, other_width)) = (columns(self), columns(other));
-        let alone = self.images == 1 && other.images == 1 && row == other.strides.row.unsigned_abs() && row > 0;
+        let alone = self.images == 1
+            && other.images == 1
+            && row == other.strides.row.unsigned_abs()
+            && row > 0;
         if !alone || width > row || other_width > row {
             return true;
         }

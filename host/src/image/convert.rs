@@ -88,7 +88,11 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::new`].
-    pub fn from_pixels<const N: usize>(pixels: &'a [[P; N]], width: usize, height: usize) -> Result<Self> {
+    pub fn from_pixels<const N: usize>(
+        pixels: &'a [[P; N]],
+        width: usize,
+        height: usize,
+    ) -> Result<Self> {
         Self::new(pixels.as_flattened(), width, height, N)
     }
 
@@ -110,7 +114,11 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::new`].
-    pub fn from_pixels<const N: usize>(pixels: &'a mut [[P; N]], width: usize, height: usize) -> Result<Self> {
+    pub fn from_pixels<const N: usize>(
+        pixels: &'a mut [[P; N]],
+        width: usize,
+        height: usize,
+    ) -> Result<Self> {
         Self::new(pixels.as_flattened_mut(), width, height, N)
     }
 }
@@ -124,7 +132,9 @@ mod buffers {
     use super::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Result};
     use crate::Error;
 
-    fn size<P: image::Pixel, C: Deref<Target = [P::Subpixel]>>(buffer: &ImageBuffer<P, C>) -> (usize, usize, usize) {
+    fn size<P: image::Pixel, C: Deref<Target = [P::Subpixel]>>(
+        buffer: &ImageBuffer<P, C>,
+    ) -> (usize, usize, usize) {
         (buffer.width() as usize, buffer.height() as usize, P::CHANNEL_COUNT.into())
     }
 
@@ -171,7 +181,8 @@ mod buffers {
                 return Err(misfit());
             }
             // Widths and heights are at most 2^29.
-            Self::from_raw(shape.width as u32, shape.height as u32, image.into_vec()).ok_or_else(misfit)
+            Self::from_raw(shape.width as u32, shape.height as u32, image.into_vec())
+                .ok_or_else(misfit)
         }
     }
 }
@@ -183,9 +194,14 @@ mod arrays {
     use super::{AsImage, AsImageMut, Error, Image, ImageView, ImageViewMut, Pixel, Result, Shape};
 
     fn gaps(Shape { width, height, channels }: Shape) -> Error {
-        let reason =
-            "the array is not in standard layout, row by row without gaps; copy it with as_standard_layout first";
-        Error::Geometry { width, height, channels, stride: width.saturating_mul(channels), reason: reason.into() }
+        let reason = "the array is not in standard layout, row by row without gaps; copy it with as_standard_layout first";
+        Error::Geometry {
+            width,
+            height,
+            channels,
+            stride: width.saturating_mul(channels),
+            reason: reason.into(),
+        }
     }
 
     macro_rules! array {
@@ -222,7 +238,8 @@ mod arrays {
         fn from(image: Image<P>) -> Self {
             let Shape { width, height, channels } = image.shape();
             let values = image.into_vec();
-            Self::from_shape_vec((height, width, channels), values).expect("an image has as many values as its shape")
+            Self::from_shape_vec((height, width, channels), values)
+                .expect("an image has as many values as its shape")
         }
     }
 }
@@ -233,7 +250,10 @@ mod tests {
     use crate::{Device, Plan};
 
     fn negative() -> Plan {
-        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
+        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap())
+            .device(Device::Cpu)
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -243,7 +263,10 @@ mod tests {
         let view = ImageView::from_pixels(&src, 1, 3).unwrap();
         negative().run(&view, &mut ImageViewMut::from_pixels(&mut dst, 1, 3).unwrap()).unwrap();
         assert_eq!(dst, [[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]]);
-        assert!(ImageView::from_pixels(&src, 2, 2).is_err() && ImageView::from_pixels(&[[0u8; 0]], 1, 1).is_err());
+        assert!(
+            ImageView::from_pixels(&src, 2, 2).is_err()
+                && ImageView::from_pixels(&[[0u8; 0]], 1, 1).is_err()
+        );
     }
 
     #[test]

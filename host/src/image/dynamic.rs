@@ -63,7 +63,10 @@ impl Plan {
         })
     }
 
-    fn run_buffer<P>(&self, picture: &ImageBuffer<P, Vec<P::Subpixel>>) -> Result<ImageBuffer<P, Vec<P::Subpixel>>>
+    fn run_buffer<P>(
+        &self,
+        picture: &ImageBuffer<P, Vec<P::Subpixel>>,
+    ) -> Result<ImageBuffer<P, Vec<P::Subpixel>>>
     where
         P: image::Pixel<Subpixel: Pixel>,
     {
@@ -86,12 +89,17 @@ mod tests {
     use crate::{Device, Filter, Plan};
 
     fn negative() -> Plan {
-        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
+        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap())
+            .device(Device::Cpu)
+            .build()
+            .unwrap()
     }
 
     #[test]
     fn every_pixel_type_is_kept_and_alpha_untouched() {
-        let rgba = image::RgbaImage::from_fn(7, 5, |x, y| image::Rgba([x as u8, y as u8, 9, 60 + x as u8]));
+        let rgba = image::RgbaImage::from_fn(7, 5, |x, y| {
+            image::Rgba([x as u8, y as u8, 9, 60 + x as u8])
+        });
         let picture = DynamicImage::from(rgba);
         let pictures = [
             DynamicImage::from(picture.to_luma8()),
@@ -135,6 +143,9 @@ mod tests {
     fn the_colour_space_stays() {
         let mut picture = DynamicImage::new_rgb8(3, 2);
         picture.set_color_space(image::metadata::Cicp::DISPLAY_P3).unwrap();
-        assert_eq!(negative().run_dynamic(&picture).unwrap().color_space(), image::metadata::Cicp::DISPLAY_P3);
+        assert_eq!(
+            negative().run_dynamic(&picture).unwrap().color_space(),
+            image::metadata::Cicp::DISPLAY_P3
+        );
     }
 }

@@ -50,7 +50,13 @@ impl Shape {
     /// Values that a slice with this stride must hold, checked against every limit.
     fn slice_len(self, stride: usize) -> Result<usize> {
         let fail = |reason: String| {
-            Err(Error::Geometry { width: self.width, height: self.height, channels: self.channels, stride, reason })
+            Err(Error::Geometry {
+                width: self.width,
+                height: self.height,
+                channels: self.channels,
+                stride,
+                reason,
+            })
         };
         if self.width == 0 || self.height == 0 || self.channels == 0 {
             return fail("width, height and channels are at least 1".into());
@@ -112,7 +118,13 @@ impl<'a, P: Number> ImageView<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::new`], and if the stride is shorter than a row.
-    pub fn with_stride(data: &'a [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
+    pub fn with_stride(
+        data: &'a [P],
+        width: usize,
+        height: usize,
+        channels: usize,
+        stride: usize,
+    ) -> Result<Self> {
         let shape = Shape { width, height, channels };
         check_len(shape, stride, data.len())?;
         Ok(Self { data, shape, stride, pinned: false })
@@ -179,7 +191,13 @@ impl<'a, P: Number> ImageViewMut<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::with_stride`].
-    pub fn with_stride(data: &'a mut [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
+    pub fn with_stride(
+        data: &'a mut [P],
+        width: usize,
+        height: usize,
+        channels: usize,
+        stride: usize,
+    ) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let len = check_len(shape, stride, data.len())?;
         Ok(Self { data: &mut data[..len], shape, stride, pinned: false })
@@ -210,11 +228,19 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
 
     /// The same view for a shorter time.
     pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
-        ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
+        ImageViewMut {
+            data: self.data,
+            shape: self.shape,
+            stride: self.stride,
+            pinned: self.pinned,
+        }
     }
 
     /// The rows in bands of `rows`.
-    pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
+    pub(crate) fn bands_mut(
+        &mut self,
+        rows: usize,
+    ) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
         let (stride, row_len) = (self.stride, self.shape.row_len());
         let bands = self.data.chunks_mut(stride.saturating_mul(rows));
         bands.map(move |band| band.chunks_mut(stride).map(|row| &mut row[..row_len]).collect())
@@ -295,11 +321,21 @@ impl<P: Number> Image<P> {
 
     /// The whole image, to read.
     pub fn view(&self) -> ImageView<'_, P> {
-        ImageView { data: &self.data, shape: self.shape, stride: self.shape.row_len(), pinned: false }
+        ImageView {
+            data: &self.data,
+            shape: self.shape,
+            stride: self.shape.row_len(),
+            pinned: false,
+        }
     }
 
     /// The whole image, to write.
     pub fn view_mut(&mut self) -> ImageViewMut<'_, P> {
-        ImageViewMut { data: &mut self.data, shape: self.shape, stride: self.shape.row_len(), pinned: false }
+        ImageViewMut {
+            data: &mut self.data,
+            shape: self.shape,
+            stride: self.shape.row_len(),
+            pinned: false,
+        }
     }
 }

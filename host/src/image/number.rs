@@ -19,7 +19,9 @@ mod sealed {
 /// assert_eq!([2.5, -2.5, 1e9, f64::NAN].map(i16::from_f64), [2, -2, 32767, 0]);
 /// assert!(i64::is_exact(-(1 << 53)) && !u64::is_exact((1 << 53) + 2));
 /// ```
-pub trait Number: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+pub trait Number:
+    sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
+{
     /// The greatest magnitude up to which f64 holds every integer: 2^53.
     const GREATEST_EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
 
@@ -178,16 +180,25 @@ mod tests {
     fn integers_are_rounded_half_to_even_and_saturated() {
         fn check<N: Number + Into<i128>>(least: i128, greatest: i128) {
             let ends = [least, greatest, 0].map(|end| end as f64);
-            let near = ends.into_iter().flat_map(|end| (-12..=12).map(move |step| end + 0.25 * f64::from(step)));
-            let far = [1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.0f64.powi(53), -0.0];
+            let near = ends
+                .into_iter()
+                .flat_map(|end| (-12..=12).map(move |step| end + 0.25 * f64::from(step)));
+            let far =
+                [1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.0f64.powi(53), -0.0];
             for value in near.chain(far) {
                 let floor = value.floor();
                 let up = match value - floor {
                     0.5 => floor % 2.0 != 0.0,
                     part => part > 0.5,
                 };
-                let whole = if value.is_nan() { 0 } else { (floor as i128).saturating_add(up.into()) };
-                assert_eq!(N::from_f64(value).into(), whole.clamp(least, greatest), "{value} as {}", N::NAME);
+                let whole =
+                    if value.is_nan() { 0 } else { (floor as i128).saturating_add(up.into()) };
+                assert_eq!(
+                    N::from_f64(value).into(),
+                    whole.clamp(least, greatest),
+                    "{value} as {}",
+                    N::NAME
+                );
             }
         }
         check::<u8>(0, u8::MAX.into());

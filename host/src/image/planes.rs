@@ -48,7 +48,8 @@ pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>
 fn shares(shape: Shape, values: usize) -> (usize, usize) {
     /// Nanoseconds for a value, which is read or written beside its neighbour.
     const VALUE: f64 = 0.5;
-    let effort = Effort { nanoseconds: VALUE * values as f64, bytes: (size_of::<f32>() * values) as f64 };
+    let effort =
+        Effort { nanoseconds: VALUE * values as f64, bytes: (size_of::<f32>() * values) as f64 };
     let threads = effort.threads_now();
     (threads, shape.height.div_ceil(4 * threads).max(1))
 }
@@ -64,34 +65,74 @@ mod tests {
     use super::*;
     use crate::{Border, Device, Image, Plan};
 
-    fn run<S: Pixel, D: Pixel>(filter: &str, border: Border, src: &[S], width: usize, channels: usize) -> Vec<D> {
-        let plan =
-            Plan::builder(filter.parse::<crate::Filter>().unwrap()).border(border).device(Device::Cpu).build().unwrap();
+    fn run<S: Pixel, D: Pixel>(
+        filter: &str,
+        border: Border,
+        src: &[S],
+        width: usize,
+        channels: usize,
+    ) -> Vec<D> {
+        let plan = Plan::builder(filter.parse::<crate::Filter>().unwrap())
+            .border(border)
+            .device(Device::Cpu)
+            .build()
+            .unwrap();
         let height = src.len() / width / channels;
         let mut dst = Image::zeroed(width, height, channels).unwrap();
-        plan.run(&ImageView::new(src, width, height, channels).unwrap(), &mut dst.view_mut()).unwrap();
+        plan.run(&ImageView::new(src, width, height, channels).unwrap(), &mut dst.view_mut())
+            .unwrap();
         dst.into_vec()
     }
 
     #[test]
     fn a_wider_type_keeps_sign_and_fraction() {
         let steps = [10u8, 20, 40, 255];
-        assert_eq!(run::<_, f32>("taps:-0.5 0 0.5", Border::Replicate, &steps, 4, 1), [5.0, 15.0, 117.5, 107.5]);
-        assert_eq!(run::<_, f32>("taps:0.5 0 -0.5", Border::Replicate, &steps, 4, 1), [-5.0, -15.0, -117.5, -107.5]);
+        assert_eq!(
+            run::<_, f32>("taps:-0.5 0 0.5", Border::Replicate, &steps, 4, 1),
+            [5.0, 15.0, 117.5, 107.5]
+        );
+        assert_eq!(
+            run::<_, f32>("taps:0.5 0 -0.5", Border::Replicate, &steps, 4, 1),
+            [-5.0, -15.0, -117.5, -107.5]
+        );
         assert_eq!(
             run::<_, f16>("taps:0.5 0 -0.5", Border::Replicate, &steps, 4, 1),
             [-5.0, -15.0, -117.5, -107.5].map(f16::from_f32)
         );
-        assert_eq!(run::<_, u16>("taps:300", Border::Replicate, &steps, 4, 1), [3000, 6000, 12000, 65535]);
+        assert_eq!(
+            run::<_, u16>("taps:300", Border::Replicate, &steps, 4, 1),
+            [3000, 6000, 12000, 65535]
+        );
     }
 
     #[test]
     fn integers_round_half_to_even_and_saturate() {
-        let values = [-1.0, -0.5, 0.5, 1.5, 2.5, 254.5, 255.5, 1e9, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-        assert_eq!(run::<_, u8>("identity", Border::Wrap, &values, 11, 1), [0, 0, 0, 2, 2, 254, 255, 255, 0, 255, 0]);
+        let values = [
+            -1.0,
+            -0.5,
+            0.5,
+            1.5,
+            2.5,
+            254.5,
+            255.5,
+            1e9,
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+        ];
+        assert_eq!(
+            run::<_, u8>("identity", Border::Wrap, &values, 11, 1),
+            [0, 0, 0, 2, 2, 254, 255, 255, 0, 255, 0]
+        );
         let values = [65534.5f32, 65535.5, 65536.0, 32767.5, 0.49999997, 8388607.5, -3e38];
-        assert_eq!(run::<_, u16>("identity", Border::Wrap, &values, 7, 1), [65534, 65535, 65535, 32768, 0, 65535, 0]);
-        assert_eq!(run::<_, u8>("taps:0.5", Border::Wrap, &[1u16, 3, 5, 600], 4, 1), [0, 2, 2, 255]);
+        assert_eq!(
+            run::<_, u16>("identity", Border::Wrap, &values, 7, 1),
+            [65534, 65535, 65535, 32768, 0, 65535, 0]
+        );
+        assert_eq!(
+            run::<_, u8>("taps:0.5", Border::Wrap, &[1u16, 3, 5, 600], 4, 1),
+            [0, 2, 2, 255]
+        );
         for value in u16::MIN..=u16::MAX {
             for offset in [-0.5, -0.49609375, 0.0, 0.49609375, 0.5] {
                 let value = f32::from(value) + offset;
@@ -106,8 +147,12 @@ mod tests {
         let src: Vec<u16> = (0..3 * 4 * 5).map(|i| i * 7 % 31).collect();
         let whole: Vec<u16> = run("box:size=3", Border::Reflect, &src, 4, 3);
         for channel in 0..3 {
-            let take = |values: &[u16]| values[channel..].iter().step_by(3).copied().collect::<Vec<_>>();
-            assert_eq!(take(&whole), run::<_, u16>("box:size=3", Border::Reflect, &take(&src), 4, 1));
+            let take =
+                |values: &[u16]| values[channel..].iter().step_by(3).copied().collect::<Vec<_>>();
+            assert_eq!(
+                take(&whole),
+                run::<_, u16>("box:size=3", Border::Reflect, &take(&src), 4, 1)
+            );
         }
     }
 
@@ -119,8 +164,10 @@ mod tests {
             src[y * src_stride..][..width].fill(y as f32);
         }
         let mut dst = vec![0xa5u8; dst_stride * height];
-        let plan =
-            Plan::builder("gaussian:sigma=1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap();
+        let plan = Plan::builder("gaussian:sigma=1".parse::<crate::Filter>().unwrap())
+            .device(Device::Cpu)
+            .build()
+            .unwrap();
         plan.run(
             &ImageView::with_stride(&src, width, height, 1, src_stride).unwrap(),
             &mut ImageViewMut::with_stride(&mut dst, width, height, 1, dst_stride).unwrap(),

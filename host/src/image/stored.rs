@@ -57,7 +57,12 @@ impl<'a> StoredView<'a> {
     pub(crate) fn typed<P: Pixel>(&self) -> ImageView<'a, P> {
         let Self { bytes, shape, scalar, stride, pinned } = *self;
         assert_eq!(scalar, P::SCALAR, "a view of other pixels");
-        ImageView { data: bytemuck::cast_slice(bytes), shape, stride: stride / size_of::<P>(), pinned }
+        ImageView {
+            data: bytemuck::cast_slice(bytes),
+            shape,
+            stride: stride / size_of::<P>(),
+            pinned,
+        }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -112,7 +117,12 @@ impl<'a> StoredViewMut<'a> {
     pub(crate) fn typed<P: Pixel>(&mut self) -> ImageViewMut<'_, P> {
         let Self { ref mut bytes, shape, scalar, stride, pinned } = *self;
         assert_eq!(scalar, P::SCALAR, "a view of other pixels");
-        ImageViewMut { data: bytemuck::cast_slice_mut(bytes), shape, stride: stride / size_of::<P>(), pinned }
+        ImageViewMut {
+            data: bytemuck::cast_slice_mut(bytes),
+            shape,
+            stride: stride / size_of::<P>(),
+            pinned,
+        }
     }
 
     /// The same view for a shorter time.
@@ -159,7 +169,13 @@ impl<'a> StoredViewMut<'a> {
     pub(crate) fn split_at_row(self, rows: usize) -> (Self, Self) {
         let Self { bytes, shape, scalar, stride, pinned } = self;
         let (first, others) = bytes.split_at_mut((rows * stride).min(bytes.len()));
-        let part = |bytes, height| StoredViewMut { bytes, shape: Shape { height, ..shape }, scalar, stride, pinned };
+        let part = |bytes, height| StoredViewMut {
+            bytes,
+            shape: Shape { height, ..shape },
+            scalar,
+            stride,
+            pinned,
+        };
         (part(first, rows), part(others, shape.height - rows))
     }
 }

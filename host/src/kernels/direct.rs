@@ -3,8 +3,8 @@
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, Pass, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::direct::{
-    BLOCK, SHARED_PIXELS, TILE_BLOCK, UNROLLED as UNROLLED_ENTRIES, UNROLLED_PIXELS, direct_constant, direct_naive,
-    direct_shared, direct_shared_buffer, direct_unrolled_51,
+    BLOCK, SHARED_PIXELS, TILE_BLOCK, UNROLLED as UNROLLED_ENTRIES, UNROLLED_PIXELS,
+    direct_constant, direct_naive, direct_shared, direct_shared_buffer, direct_unrolled_51,
 };
 
 use super::prepared::{Kernel, Prepared, Work};
@@ -21,7 +21,9 @@ const UNROLLED_FROM_MEMORY: i32 = 51;
 pub(super) static NAIVE: Kernel = Kernel {
     variant: Variant::DirectNaive,
     entries: || vec![direct_naive.name()],
-    prepare: |_| Ok(Prepared::new(Variant::DirectNaive, Launch::without_tile(Taps::Memory(direct_naive)))),
+    prepare: |_| {
+        Ok(Prepared::new(Variant::DirectNaive, Launch::without_tile(Taps::Memory(direct_naive))))
+    },
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
@@ -43,7 +45,8 @@ pub(super) static CONSTANT: Kernel = Kernel {
         Ok(Prepared::new(Variant::DirectConstant, Launch::without_tile(entry)))
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times { h200: &[(25.0, 12.9), (289.0, 104.7)], h100: &[(25.0, 12.9), (289.0, 104.8)] };
+        const TIMES: Times =
+            Times { h200: &[(25.0, 12.9), (289.0, 104.7)], h100: &[(25.0, 12.9), (289.0, 104.8)] };
         TIMES.on(machine, problem.taps())
     },
 };
@@ -58,9 +61,23 @@ pub(super) static SHARED: Kernel = Kernel {
 /// The time of the kernels for a window of any size.
 fn of_any_size(problem: &Problem, machine: &Machine) -> f64 {
     const TIMES: Times = Times {
-        h200: &[(9.0, 6.7), (25.0, 9.6), (49.0, 14.2), (121.0, 31.6), (289.0, 72.5), (2601.0, 513.0)],
+        h200: &[
+            (9.0, 6.7),
+            (25.0, 9.6),
+            (49.0, 14.2),
+            (121.0, 31.6),
+            (289.0, 72.5),
+            (2601.0, 513.0),
+        ],
         // From an H200 alone.
-        h100: &[(9.0, 6.7), (25.0, 9.6), (49.0, 14.2), (121.0, 31.6), (289.0, 72.5), (2601.0, 513.0)],
+        h100: &[
+            (9.0, 6.7),
+            (25.0, 9.6),
+            (49.0, 14.2),
+            (121.0, 31.6),
+            (289.0, 72.5),
+            (2601.0, 513.0),
+        ],
     };
     TIMES.on(machine, problem.taps())
 }
@@ -69,13 +86,17 @@ pub(super) static UNROLLED: Kernel = Kernel {
     variant: Variant::DirectUnrolled,
     entries: || {
         let sizes = UNROLLED_ENTRIES.iter().map(|(_, entry)| entry.name()).chain(Line::entries());
-        sizes.chain([direct_unrolled_51.name(), direct_shared.name(), direct_shared_buffer.name()]).collect()
+        sizes
+            .chain([direct_unrolled_51.name(), direct_shared.name(), direct_shared_buffer.name()])
+            .collect()
     },
     prepare: |problem| {
         if let Some(line) = Line::of(problem) {
             return Ok(Prepared::new(Variant::DirectUnrolled, line));
         }
-        let Some(entry) = unrolled(problem) else { return shared(problem, Variant::DirectUnrolled) };
+        let Some(entry) = unrolled(problem) else {
+            return shared(problem, Variant::DirectUnrolled);
+        };
         let launch = Launch::with_tile(entry, UNROLLED_PIXELS, problem)?;
         Ok(Prepared::new(Variant::DirectUnrolled, launch))
     },
@@ -92,7 +113,15 @@ pub(super) static UNROLLED: Kernel = Kernel {
                 (2601.0, 420.0),
             ],
             // With two pixels a thread an H100 took as long from 81 taps on, and 2 to 7 % longer below; with four, timed on an H200 alone.
-            h100: &[(9.0, 3.8), (25.0, 4.6), (49.0, 5.4), (81.0, 6.5), (289.0, 15.9), (961.0, 52.0), (2601.0, 420.0)],
+            h100: &[
+                (9.0, 3.8),
+                (25.0, 4.6),
+                (49.0, 5.4),
+                (81.0, 6.5),
+                (289.0, 15.9),
+                (961.0, 52.0),
+                (2601.0, 420.0),
+            ],
         };
         match (Line::of(problem), unrolled(problem)) {
             (Some(_), _) => Line::cost(problem.taps(), machine),
@@ -114,7 +143,11 @@ fn unrolled(problem: &Problem) -> Option<Taps> {
 /// A variant's launch of `direct_shared`, or of `direct_shared_buffer` if there are too many taps.
 fn shared(problem: &Problem, variant: Variant) -> Result<Prepared, Why> {
     let constant = problem.cols * problem.rows <= MAX_CONSTANT_TAPS;
-    let entry = if constant { Taps::Constant(direct_shared.with_taps()) } else { Taps::Memory(direct_shared_buffer) };
+    let entry = if constant {
+        Taps::Constant(direct_shared.with_taps())
+    } else {
+        Taps::Memory(direct_shared_buffer)
+    };
     Ok(Prepared::new(variant, Launch::with_tile(entry, SHARED_PIXELS, problem)?))
 }
 
@@ -146,7 +179,12 @@ impl Launch {
     fn with_tile(entry: Taps, rows: u32, problem: &Problem) -> Result<Self, Why> {
         let (width, height) = (TILE_BLOCK.0 as usize, TILE_BLOCK.1 as usize);
         let bytes = 4 * (problem.cols + width - 1) * (problem.rows + height - 1);
-        Ok(Self { entry, pixels: TILE_BLOCK, rows, tile: problem.fits_shared_memory(bytes, "its tile")? })
+        Ok(Self {
+            entry,
+            pixels: TILE_BLOCK,
+            rows,
+            tile: problem.fits_shared_memory(bytes, "its tile")?,
+        })
     }
 }
 
@@ -154,17 +192,23 @@ impl Work for Launch {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let block = (self.pixels.0, self.pixels.1 / self.rows);
-        let grid = Grid::covering(&job.pass.region, job.pass.region.x0, self.pixels, block).sharing(self.tile);
+        let grid = Grid::covering(&job.pass.region, job.pass.region.x0, self.pixels, block)
+            .sharing(self.tile);
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: the entries take blocks of this shape, and this tile in shared memory; the pass describes allocated memory.
         unsafe {
             match self.entry {
-                Taps::Memory(entry) => {
-                    stream.enqueue(entry, grid, &(job.pass, job.window, job.taps.dense_in_memory()?))
-                }
-                Taps::Constant(entry) => {
-                    stream.enqueue_with_taps(entry, grid, &(job.pass, job.window), job.taps.dense()?)
-                }
+                Taps::Memory(entry) => stream.enqueue(
+                    entry,
+                    grid,
+                    &(job.pass, job.window, job.taps.dense_in_memory()?),
+                ),
+                Taps::Constant(entry) => stream.enqueue_with_taps(
+                    entry,
+                    grid,
+                    &(job.pass, job.window),
+                    job.taps.dense()?,
+                ),
             }
         }
     }

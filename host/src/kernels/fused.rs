@@ -28,7 +28,14 @@ pub(super) static FUSED: Kernel = Kernel {
         const TIMES: Times = Times {
             h200: &[(6.0, 2.25), (10.0, 2.27), (34.0, 2.4), (50.0, 3.3), (66.0, 4.1), (130.0, 9.1)],
             // The pair of 130 taps was timed on an H200 alone.
-            h100: &[(6.0, 3.06), (10.0, 3.08), (14.0, 3.21), (34.0, 3.23), (66.0, 3.85), (130.0, 9.1)],
+            h100: &[
+                (6.0, 3.06),
+                (10.0, 3.08),
+                (14.0, 3.21),
+                (34.0, 3.23),
+                (66.0, 3.85),
+                (130.0, 9.1),
+            ],
         };
         // Bytes made of bytes, what is in doubt included; from an H200 alone.
         const BYTES: Curve = &[

@@ -11,7 +11,8 @@ use crate::plan::ran::Ran;
 
 /// The kernel for a gradient.
 pub(crate) fn prepare(problem: &Problem, is_angle: bool) -> Prepared {
-    let strips = if is_angle { None } else { Strips::find(Taken::Weights, (STRIP, FLAT), problem).ok() };
+    let strips =
+        if is_angle { None } else { Strips::find(Taken::Weights, (STRIP, FLAT), problem).ok() };
     Prepared { ran: Ran::Gradient, work: Box::new(Launch { strips, is_angle }) }
 }
 
@@ -31,7 +32,13 @@ impl Work for Launch {
                 let grid = Grid::covering(&job.pass.region, job.pass.region.x0, BLOCK, BLOCK);
                 let grid = stream.gpu().fitting(grid, job.planes);
                 // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory.
-                unsafe { stream.enqueue(gradient_any, grid, &(job.pass, side, centre, i32::from(self.is_angle))) }
+                unsafe {
+                    stream.enqueue(
+                        gradient_any,
+                        grid,
+                        &(job.pass, side, centre, i32::from(self.is_angle)),
+                    )
+                }
             }
         }
     }

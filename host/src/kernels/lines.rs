@@ -29,15 +29,22 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         let keep = gpu_kernels::kernels::keep::keep_edges.name();
         ROWS.iter().chain(&COLUMNS).map(|kernel| kernel.entry.name()).chain([keep]).collect()
     },
-    prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes)),
+    prepare: |problem| {
+        Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
+    },
     cost: |problem, machine| {
         /// Microseconds for the second launch, and for a tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
-        let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
+        let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else {
+            return whole::DECLINED;
+        };
         // Each uncertain result is resolved, or all are computed by exact passes, whichever is faster.
         let share = 2.0 * error;
         let settling = match problem.numbers.few {
-            Some(few) => whole::exact_passes(passes.terms, problem.cols, problem.rows) * (share / few).min(1.0),
+            Some(few) => {
+                whole::exact_passes(passes.terms, problem.cols, problem.rows)
+                    * (share / few).min(1.0)
+            }
             None => problem.resolving(share),
         };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
@@ -83,7 +90,12 @@ impl Fit {
         Self::fastest((taps, terms), &COLUMNS, TIMES, is_sum)
     }
 
-    fn fastest((taps, terms): (usize, usize), kernels: &'static [LineKernel], times: Curve, is_sum: bool) -> Self {
+    fn fastest(
+        (taps, terms): (usize, usize),
+        kernels: &'static [LineKernel],
+        times: Curve,
+        is_sum: bool,
+    ) -> Self {
         /// With so few results in a tile, a window that is not in parts takes longer than one in parts.
         const LEAST_RESULTS: usize = 64;
         let fits = kernels.iter().flat_map(|kernel| {
@@ -95,11 +107,19 @@ impl Fit {
             parts.filter(move |_| takes).map(move |parts| {
                 let part = taps.div_ceil(parts);
                 // Each part of each term is transformed, and their sum is transformed back.
-                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64 * (1 + terms * parts) as f64 / 2.0;
-                Self { kernel, part, parts: taps.div_ceil(part), time: work * interpolated(times, kernel.size as f64) }
+                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64
+                    * (1 + terms * parts) as f64
+                    / 2.0;
+                Self {
+                    kernel,
+                    part,
+                    parts: taps.div_ceil(part),
+                    time: work * interpolated(times, kernel.size as f64),
+                }
             })
         });
-        fits.min_by(|a, b| a.time.total_cmp(&b.time)).expect("a kernel in parts takes any number of taps")
+        fits.min_by(|a, b| a.time.total_cmp(&b.time))
+            .expect("a kernel in parts takes any number of taps")
     }
 
     /// The error bound of a tile's sums, in units of half a last place of 1: how many root mean squares of the complex
@@ -125,7 +145,11 @@ impl Fit {
         let norm = taps.iter().map(|tap| tap * tap).sum::<f64>().sqrt();
         // Each part beyond the first adds a rounding.
         let parts = self.parts as f64;
-        [(OF_INPUT[0] + OF_INPUT[1] * (self.kernel.size as f64).sqrt()) * norm, OF_OUTPUT + parts - 1.0, OF_GREATEST]
+        [
+            (OF_INPUT[0] + OF_INPUT[1] * (self.kernel.size as f64).sqrt()) * norm,
+            OF_OUTPUT + parts - 1.0,
+            OF_GREATEST,
+        ]
     }
 
     /// Microseconds for a million results of lines of so many: the last tile takes as long as any.
@@ -196,7 +220,8 @@ impl Errors {
         for (row, column) in &terms {
             let (across, down) = (weight(row), weight(column));
             let of_row = scaled(Fit::of_rows(row.len()).units(row), down);
-            let of_column = scaled(Fit::of_columns(column.len(), terms.len(), is_sum).units(column), 1.0);
+            let of_column =
+                scaled(Fit::of_columns(column.len(), terms.len(), is_sum).units(column), 1.0);
             // For bytes of any size: two lines have a root mean square that is greater than either.
             let most = |[input, output, greatest]: [f64; 3], weight: f64| {
                 GREATEST * (input + output * weight) + f64::from(MIDDLE) * greatest * weight
@@ -216,14 +241,15 @@ impl Errors {
         let apart = match (filter.dense_f64(), filter.sum()) {
             (Some(_), Some(sum)) if sum.is_given => 0.0,
             (Some(_), Some(sum)) => crate::round::terms_loss(filter, sum),
-            (Some(taps), None) => {
-                terms.first().map_or(0.0, |(row, column)| crate::round::products_loss(taps, row, column))
-            }
+            (Some(taps), None) => terms
+                .first()
+                .map_or(0.0, |(row, column)| crate::round::products_loss(taps, row, column)),
             (None, _) => 0.0,
         };
         // The taps of means are rounded to f64; the bound itself is computed in f32.
         let taps = 2.0 * f64::EPSILON * size;
-        let others = HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
+        let others =
+            HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
         (!terms.is_empty()).then_some(Self { rows, columns, others, all: all + others })
     }
 }
@@ -235,7 +261,8 @@ pub(crate) fn error(filter: &Filter) -> Option<f64> {
         return None;
     }
     let filter = &filter.of_bytes().ok()?.filter;
-    let weights = filter.products().into_iter().flat_map(|(row, column)| [weight(row), weight(column)]);
+    let weights =
+        filter.products().into_iter().flat_map(|(row, column)| [weight(row), weight(column)]);
     if !weights.into_iter().all(|weight| (WEIGHTS.0..=WEIGHTS.1).contains(&weight)) {
         return Some(f64::INFINITY);
     }
@@ -282,7 +309,9 @@ impl Passes {
         }
         // Without a bound results are rounded from f32, whose error is no matter.
         if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
-            return Err(format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into());
+            return Err(
+                format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into()
+            );
         }
         let columns = Fit::of_columns(rows, terms, problem.sum.is_some());
         let passes = Self { terms, rows: Fit::of_rows(cols), columns };
@@ -302,8 +331,14 @@ impl Work for Passes {
         let region = pass.region;
         let rows = self.rows_of_tiles(&pass, job);
         // Pairs of columns are whole, and begin where a column block does.
-        let even = Region { x0: region.x0 & !1, x1: (region.x1 + 1) & !1, y0: rows.start as i32, y1: rows.end as i32 };
-        let blocks = Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
+        let even = Region {
+            x0: region.x0 & !1,
+            x1: (region.x1 + 1) & !1,
+            y0: rows.start as i32,
+            y1: rows.end as i32,
+        };
+        let blocks =
+            Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
         let errors = Errors::new(filter).ok_or_else(|| crate::Error::Unsupported {
             variant: Variant::SpectraPasses.name(),
             reason: Why::NOT_SEPARABLE.to_string(),
@@ -326,7 +361,10 @@ impl Work for Passes {
         // The same memory, which is reserved already.
         let marks = Marks { at: stream.scratch(behind)?, ..marks };
         let (middle, near) = (middle(filter) as f32, near(errors.others));
-        let lines = |fit: &Fit, [of_input, of_output, of_greatest]: [f64; 3], window: (i32, i32), from: i32| Lines {
+        let lines = |fit: &Fit,
+                     [of_input, of_output, of_greatest]: [f64; 3],
+                     window: (i32, i32),
+                     from: i32| Lines {
             taps: window.0,
             anchor: window.1,
             part: fit.part as i32,
@@ -342,13 +380,34 @@ impl Work for Passes {
         let row_grid = grid(&self.rows, marks.across as u32, marks.pairs as u32);
         for (term, (row, _)) in terms.iter().enumerate() {
             let numbers = job.taps.lines(term, || self.rows.numbers(&[row]))?;
-            let mut of_rows = lines(&self.rows, errors.rows[term], (job.window.cols, job.window.anchor_x), even.x0);
+            let mut of_rows = lines(
+                &self.rows,
+                errors.rows[term],
+                (job.window.cols, job.window.anchor_x),
+                even.x0,
+            );
             of_rows.marks.at += (term * marks_apart) as u64;
             let dst = between[term];
-            let across = Pass { dst, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+            let across = Pass {
+                dst,
+                region: even,
+                epilogue: Epilogue::NONE,
+                point: 0.0,
+                doubts: Doubts::NONE,
+                ..pass
+            };
             // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of these lines; the pass
             // describes allocated memory, and the scratch has a place for all that is stored.
-            unsafe { enqueue(&self.rows, row_grid, (across, of_rows, numbers), Sum::of_one(&pass), job, stream)? };
+            unsafe {
+                enqueue(
+                    &self.rows,
+                    row_grid,
+                    (across, of_rows, numbers),
+                    Sum::of_one(&pass),
+                    job,
+                    stream,
+                )?
+            };
         }
         let outside = |term: usize| {
             let (row, _) = terms[term.min(terms.len() - 1)];
@@ -363,7 +422,8 @@ impl Work for Passes {
             pixels: pass.src,
         };
         let down = Pass { src: between[0], outside: outside(0), ..pass };
-        let of_columns = lines(&self.columns, errors.columns, (job.window.rows, job.window.anchor_y), region.y0);
+        let of_columns =
+            lines(&self.columns, errors.columns, (job.window.rows, job.window.anchor_y), region.y0);
         let column_grid = {
             let width = self.columns.kernel.lines;
             let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
@@ -372,7 +432,9 @@ impl Work for Passes {
         let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
         let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
         // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels are there.
-        unsafe { enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)? };
+        unsafe {
+            enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)?
+        };
         super::keep::restore(job, stream)
     }
 
@@ -388,7 +450,8 @@ impl Passes {
     fn rows_of_tiles(&self, pass: &Pass, job: &Job<'_>) -> std::ops::Range<usize> {
         let Fit { part, parts, .. } = self.columns;
         let (step, height) = (self.columns.step(), pass.height as usize);
-        let (top, bottom) = (pass.region.y0 as usize / step, (pass.region.y1 as usize).div_ceil(step));
+        let (top, bottom) =
+            (pass.region.y0 as usize / step, (pass.region.y1 as usize).div_ceil(step));
         let results = top * step..(bottom * step).min(height);
         let anchor = (job.window.anchor_y as usize, part * parts);
         let read = crate::plan::problem::rows_read(pass.border, anchor, results, height);

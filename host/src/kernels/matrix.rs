@@ -25,7 +25,9 @@ pub(super) static MATRIX: Kernel = Kernel {
         let keep = gpu_kernels::kernels::keep::keep_edges.name();
         ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
     },
-    prepare: |problem| Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products)),
+    prepare: |problem| {
+        Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products))
+    },
     cost: |problem, machine| {
         // By steps times digits; from an H200 alone.
         const TIMES: Times = Times {
@@ -47,12 +49,16 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         // To part channels.
         const PARTED: f64 = 0.5;
-        let (Some(digits), Ok(Products { layout, .. })) = (problem.numbers.window, Products::find(problem)) else {
+        let (Some(digits), Ok(Products { layout, .. })) =
+            (problem.numbers.window, Products::find(problem))
+        else {
             return whole::DECLINED;
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
-        let each = TIMES.on(machine, products as f64) + parted + machine.slower() * problem.resolving(digits.share);
+        let each = TIMES.on(machine, products as f64)
+            + parted
+            + machine.slower() * problem.resolving(digits.share);
         // A small picture takes as long as a strip of 16 rows, for each step.
         let step = if layout.parted { 0.5 } else { 0.3 };
         each.max(machine.slower() * step * layout.steps(problem.rows) as f64 / problem.millions())
@@ -90,9 +96,9 @@ impl Whole {
         }
         let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
         let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
-        Self::exact(&taps, greatest)
-            .or_else(|| Self::rounded(&taps, greatest))
-            .ok_or_else(|| format!("a tap of {greatest} is too large beside the results, which are bytes").into())
+        Self::exact(&taps, greatest).or_else(|| Self::rounded(&taps, greatest)).ok_or_else(|| {
+            format!("a tap of {greatest} is too large beside the results, which are bytes").into()
+        })
     }
 
     /// Those that one or two digits hold as they are.
@@ -120,7 +126,8 @@ impl Whole {
                 return None;
             }
             let taps: Vec<i32> = exact.iter().map(|tap| (tap * unit).round() as i32).collect();
-            let loss = || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
+            let loss =
+                || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
             // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so half of the error remains.
             let centre = 127.5 * loss().sum::<f64>() / 256.0;
             let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) / 256.0;
@@ -166,7 +173,9 @@ impl Whole {
             let offset = (16 * number + 4 * turn + i).checked_sub(lead + result);
             let col = offset.filter(|offset| offset % apart == 0).map(|offset| offset / apart);
             match col {
-                Some(col) if col < cols && row < rows => self::digit(self.taps[row * cols + col], digit) as u8,
+                Some(col) if col < cols && row < rows => {
+                    self::digit(self.taps[row * cols + col], digit) as u8
+                }
                 _ => 0,
             }
         };
@@ -175,7 +184,8 @@ impl Whole {
             for digit in 0..self.digits {
                 for lane in 0..32 {
                     for (band, part) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                        let bytes = [0, 1, 2, 3].map(|i| byte(2 * step + part, digit, band, lane, i));
+                        let bytes =
+                            [0, 1, 2, 3].map(|i| byte(2 * step + part, digit, band, lane, i));
                         words.push(u32::from_le_bytes(bytes));
                     }
                 }
@@ -201,14 +211,18 @@ impl Products {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
         let Some(digits) = problem.numbers.window else {
-            return Err("its taps have no form as whole numbers: too many, or too large beside the results".into());
+            return Err(
+                "its taps have no form as whole numbers: too many, or too large beside the results"
+                    .into(),
+            );
         };
         // Entries for a number of steps have a step for each row.
         let fits = |layout: &Layout, entry: &Matrix| {
             let steps = entry.steps == 0 || (entry.steps, 2) == (problem.rows, layout.halves);
             entry.digits == digits.count && entry.parted == layout.parts() && steps
         };
-        let find = |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
+        let find =
+            |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
         // To part channels takes time, too.
         let (layout, entry) = [false, true]
             .into_iter()
@@ -216,7 +230,10 @@ impl Products {
             .min_by_key(|(layout, _)| layout.steps(problem.rows))
             .ok_or("it has no kernel for these digits")?;
         let products = Self { layout, entry };
-        problem.fits_shared_memory(products.shared_bytes(&products.ring(problem.rows, 0)) as usize, "its rows")?;
+        problem.fits_shared_memory(
+            products.shared_bytes(&products.ring(problem.rows, 0)) as usize,
+            "its rows",
+        )?;
         Ok(products)
     }
 
@@ -235,10 +252,12 @@ impl Work for Products {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (channels, taps) = (self.layout.channels, job.window.rows as usize);
-        let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
+        let (whole, fragments) =
+            job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
         let ring = self.ring(taps, job.window.anchor_y as usize);
         let (halves, pitch) = (self.layout.halves as i32, ring.pitch);
-        let (second, skip) = if halves == 1 { (pitch, 2 * pitch - 32) } else { (16, pitch - 16 * halves) };
+        let (second, skip) =
+            if halves == 1 { (pitch, 2 * pitch - 32) } else { (16, pitch - 16 * halves) };
         let bands = Bands {
             fragments,
             halves: halves.max(2),
@@ -286,7 +305,9 @@ mod tests {
         let dense = whole(&Filter::from_taps_f64(3, 2, &taps).unwrap());
         assert_eq!((dense.digits, dense.bits), (3, 22));
         for (i, tap) in taps.into_iter().enumerate() {
-            let sum: i64 = (0..3).map(|digit| i64::from(super::digit(dense.taps[i], digit)) << (8 * digit)).sum();
+            let sum: i64 = (0..3)
+                .map(|digit| i64::from(super::digit(dense.taps[i], digit)) << (8 * digit))
+                .sum();
             assert_eq!(sum, (tap * f64::from(1 << 22)).round() as i64);
         }
         let cases: [(&str, u32, i32); 6] = [
@@ -361,7 +382,8 @@ mod tests {
                 for step in 0..layout.steps(rows) {
                     for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
                         let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
-                        let (row, number) = ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);
+                        let (row, number) =
+                            ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);
                         let at = row * pitch + 16 * number + 4 * turn + i;
                         let tap = fragments[word].to_le_bytes()[i];
                         if tap != 0 {
@@ -370,7 +392,8 @@ mod tests {
                     }
                 }
                 let first = layout.left - apart * anchor_x + result;
-                let expected = (0..15).map(|i| ((i / cols, first + apart * (i % cols)), i as u8 + 1));
+                let expected =
+                    (0..15).map(|i| ((i / cols, first + apart * (i % cols)), i as u8 + 1));
                 assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
             }
         }

@@ -70,7 +70,11 @@ mod tests {
     #[test]
     fn every_variant_has_one_kernel() {
         for variant in Variant::all() {
-            assert_eq!(KERNELS.iter().filter(|kernel| kernel.variant == variant).count(), 1, "{variant}");
+            assert_eq!(
+                KERNELS.iter().filter(|kernel| kernel.variant == variant).count(),
+                1,
+                "{variant}"
+            );
         }
         assert_eq!(Variant::all().count(), KERNELS.len());
     }
@@ -97,7 +101,8 @@ mod tests {
             rounding: None,
             place: Place::Gpu(Machine::H200),
         };
-        let why = |variant| (kernel(variant).prepare)(&problem).map(|_| ()).unwrap_err().to_string();
+        let why =
+            |variant| (kernel(variant).prepare)(&problem).map(|_| ()).unwrap_err().to_string();
         let constant = why(Variant::DirectConstant);
         assert!(constant.contains("1024 taps") && constant.contains("961"), "{constant}");
         let separable = why(Variant::Separable);

@@ -2,8 +2,9 @@
 
 use gpu_kernels::abi::{Pass, Region};
 use gpu_kernels::kernels::passes::{
-    BIAS, BLOCK, COLUMNS_SHARED, COLUMNS_TILE, Column, DIGITS, Ending, Middle, ROWS_SHARED, ROWS_TILE, STEP,
-    VERDICT_BLOCK, VERDICT_SHARED, band, band_bytes, fragment, passes_columns, passes_rows, passes_verdict,
+    BIAS, BLOCK, COLUMNS_SHARED, COLUMNS_TILE, Column, DIGITS, Ending, Middle, ROWS_SHARED,
+    ROWS_TILE, STEP, VERDICT_BLOCK, VERDICT_SHARED, band, band_bytes, fragment, passes_columns,
+    passes_rows, passes_verdict,
 };
 
 use super::prepared::Job;
@@ -52,14 +53,19 @@ impl Numbers {
 /// The bands of a filter's rows and columns as the kernels take them, a term's after the other's.
 pub(crate) fn bands(filter: &Filter) -> Result<Vec<u32>> {
     let terms = two_terms(&filter.of_bytes()?.whole).ok_or_else(no_product)?;
-    let lines: Vec<&[i64]> = terms.iter().flat_map(|(row, column)| [&row[..], &column[..]]).collect();
+    let lines: Vec<&[i64]> =
+        terms.iter().flat_map(|(row, column)| [&row[..], &column[..]]).collect();
     let bytes: u64 = lines.iter().map(|taps| band_bytes(taps.len() as i32)).sum();
     let mut bands = crate::memory::reserve(bytes as usize / 4)?;
     for taps in lines {
         for step in 0..band(taps.len() as i32) / STEP {
             for number in 0..DIGITS as u32 {
-                let of =
-                    |at: i32| usize::try_from(at).ok().and_then(|at| taps.get(at)).map_or(0, |&t| digit(t, number));
+                let of = |at: i32| {
+                    usize::try_from(at)
+                        .ok()
+                        .and_then(|at| taps.get(at))
+                        .map_or(0, |&t| digit(t, number))
+                };
                 bands.extend((0..128).map(|word| fragment(step, word / 4, word % 4, of)));
             }
         }
@@ -70,9 +76,14 @@ pub(crate) fn bands(filter: &Filter) -> Result<Vec<u32>> {
 /// Counts the uncertain results in the pass's list. If they are more than this share, the list is empty then, and [`launch`] computes all results.
 pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> {
     let region = &job.pass.region;
-    let results = f64::from(region.x1 - region.x0) * f64::from(region.y1 - region.y0) * f64::from(job.planes);
+    let results =
+        f64::from(region.x1 - region.x0) * f64::from(region.y1 - region.y0) * f64::from(job.planes);
     let most = (few * results).min(f64::from(u32::MAX / 2)) as u32;
-    let grid = Grid { blocks: (1, 1, 1), block: (VERDICT_BLOCK.0, VERDICT_BLOCK.1, 1), shared: VERDICT_SHARED };
+    let grid = Grid {
+        blocks: (1, 1, 1),
+        block: (VERDICT_BLOCK.0, VERDICT_BLOCK.1, 1),
+        shared: VERDICT_SHARED,
+    };
     // SAFETY: that is the kernel's block; the pass has a list.
     unsafe { stream.enqueue(passes_verdict, grid, &(job.pass, most)) }
 }
@@ -99,7 +110,8 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
         let offset = read.start as i64 * row as i64 + 8 * i64::from(left);
         let column = |term: usize| Column {
             middle: Middle {
-                base: (start + (term * plane * job.planes as usize) as u64).wrapping_sub(offset as u64),
+                base: (start + (term * plane * job.planes as usize) as u64)
+                    .wrapping_sub(offset as u64),
                 row: row as i64,
                 plane: plane as i64,
                 first_row: read.start as i32,
@@ -110,26 +122,43 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
         };
         let first = column(0);
         let second = if across.len() > 1 { column(1) } else { Column { band: 0, ..first } };
-        let of_rows = Pass { region: Region { y0: read.start as i32, y1: read.end as i32, ..region }, ..pass };
-        let of_columns = Pass { region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region }, ..pass };
-        let grid = |entry, region: &Region, left, (tile, shared), stream: &Stream| -> Result<Grid> {
-            let gpu = stream.gpu();
-            let mut grid = gpu.fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
-            let most = WAVES * gpu.resident_blocks(entry, BLOCK.0 * BLOCK.1, shared)?;
-            let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
-            grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
-            Ok(grid)
+        let of_rows = Pass {
+            region: Region { y0: read.start as i32, y1: read.end as i32, ..region },
+            ..pass
         };
+        let of_columns = Pass {
+            region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region },
+            ..pass
+        };
+        let grid =
+            |entry, region: &Region, left, (tile, shared), stream: &Stream| -> Result<Grid> {
+                let gpu = stream.gpu();
+                let mut grid = gpu
+                    .fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
+                let most = WAVES * gpu.resident_blocks(entry, BLOCK.0 * BLOCK.1, shared)?;
+                let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
+                grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
+                Ok(grid)
+            };
         let (of_row, of_column) = ((ROWS_TILE, ROWS_SHARED), (COLUMNS_TILE, COLUMNS_SHARED));
         let rows_grid = grid(passes_rows.name(), &of_rows.region, left, of_row, stream)?;
-        let columns_grid = grid(passes_columns.name(), &of_columns.region, region.x0, of_column, stream)?;
+        let columns_grid =
+            grid(passes_columns.name(), &of_columns.region, region.x0, of_column, stream)?;
         // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated memory, and scratch has a place
         // for each row that is read, of each term.
         unsafe {
             for (term, (taps, _)) in addresses.iter().take(across.len()).enumerate() {
-                stream.enqueue(passes_rows, rows_grid, &(of_rows, window, column(term).middle, *taps))?;
+                stream.enqueue(
+                    passes_rows,
+                    rows_grid,
+                    &(of_rows, window, column(term).middle, *taps),
+                )?;
             }
-            stream.enqueue(passes_columns, columns_grid, &(of_columns, window, first, second, ending))?;
+            stream.enqueue(
+                passes_columns,
+                columns_grid,
+                &(of_columns, window, first, second, ending),
+            )?;
         }
     }
     super::keep::restore(job, stream)

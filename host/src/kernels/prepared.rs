@@ -130,7 +130,8 @@ impl Job<'_> {
         let plane = row * rows.len();
         // Each factor fits in the device's address space.
         let bytes = plane.checked_mul(self.planes as usize);
-        let bytes = bytes.and_then(|one| Some((one, one.checked_mul(IMAGES)?.checked_add(behind)?)));
+        let bytes =
+            bytes.and_then(|one| Some((one, one.checked_mul(IMAGES)?.checked_add(behind)?)));
         let (one, all) = bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
         // Column 0 may lie before the memory, and is not touched.
         let start = (stream.scratch(all)? + behind as u64).wrapping_sub(4 * left as u64);

@@ -3,8 +3,8 @@
 
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
-    BLOCK, BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS,
-    Team, resolve_products, resolve_table,
+    BLOCK, BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING,
+    SHARED, TABLE_DIGITS, Team, resolve_products, resolve_table,
 };
 
 use super::prepared::Job;
@@ -28,9 +28,17 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
                     0 => Team::new(fours(window.cols + 3), fours(window.rows)),
                     _ => of_table,
                 };
-                stream.enqueue(resolve_products, grid, &(pass, window, products, near, divisor, team, planes))
+                stream.enqueue(
+                    resolve_products,
+                    grid,
+                    &(pass, window, products, near, divisor, team, planes),
+                )
             }
-            None => stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, of_table, planes)),
+            None => stream.enqueue(
+                resolve_table,
+                grid,
+                &(pass, window, address, divisor, of_table, planes),
+            ),
         }
     }
 }
@@ -40,7 +48,8 @@ fn blocks(job: &Job<'_>) -> u32 {
     /// Of so many results hardly more than one is uncertain.
     const RESULTS: u64 = 64;
     let region = &job.pass.region;
-    let pixels = (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(job.planes);
+    let pixels =
+        (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(job.planes);
     (pixels / RESULTS).next_power_of_two().clamp(LEAST_BLOCKS as u64, BLOCKS as u64) as u32
 }
 
@@ -57,7 +66,10 @@ impl Numerators {
     /// Those that define a filter's bytes: words, and what these are, as if they began at address 0.
     pub(crate) fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
         let table = |numerators: &[i64], by: whole::Divisor| {
-            Ok((table_words(numerators, cols)?, Self { address: 0, divisor: divisor(by), products: None }))
+            Ok((
+                table_words(numerators, cols)?,
+                Self { address: 0, divisor: divisor(by), products: None },
+            ))
         };
         let (terms, point) = match &whole.taps {
             WholeTaps::Table(numerators) => return table(numerators, whole.divisor),
@@ -85,7 +97,10 @@ impl Numerators {
             Some(Table { divisor: by, error, .. }) => Near { taps, error, divisor: divisor(by) },
             None => Near { taps: 0, error: 0, divisor: Divisor::number(1) },
         };
-        Ok((words, Self { address: 0, divisor: divisor(whole.divisor), products: Some((products, near)) }))
+        Ok((
+            words,
+            Self { address: 0, divisor: divisor(whole.divisor), products: Some((products, near)) },
+        ))
     }
 
     /// The same, where the words begin at an address.
@@ -119,7 +134,9 @@ impl Table {
         let mut taps: Vec<i128> = crate::memory::zeroed(cols * rows)?;
         for (row, column) in terms {
             for (taps, &down) in taps.chunks_exact_mut(cols).zip(column) {
-                taps.iter_mut().zip(row).for_each(|(tap, &across)| *tap += i128::from(across) * i128::from(down));
+                taps.iter_mut()
+                    .zip(row)
+                    .for_each(|(tap, &across)| *tap += i128::from(across) * i128::from(down));
             }
         }
         taps[rows / 2 * cols + cols / 2] += point;
@@ -134,7 +151,11 @@ impl Table {
         let rounded = |tap: i128| (tap + half) >> cut;
         let lost: u128 = taps.iter().map(|&tap| (tap - (rounded(tap) << cut)).unsigned_abs()).sum();
         let error = (255 * lost).div_ceil(1 << cut) as i64;
-        Ok(Some(Self { numerators: taps.iter().map(|&tap| rounded(tap) as i64).collect(), divisor, error }))
+        Ok(Some(Self {
+            numerators: taps.iter().map(|&tap| rounded(tap) as i64).collect(),
+            divisor,
+            error,
+        }))
     }
 }
 
@@ -157,7 +178,8 @@ fn digits<const N: usize>(mut number: i64) -> [u8; N] {
 
 /// A table's taps: for each four columns of a row, a word of each digit.
 fn table_words(numerators: &[i64], cols: usize) -> Result<Vec<u32>> {
-    let mut words = crate::memory::reserve(numerators.len() / cols * cols.div_ceil(4) * TABLE_DIGITS)?;
+    let mut words =
+        crate::memory::reserve(numerators.len() / cols * cols.div_ceil(4) * TABLE_DIGITS)?;
     for four in numerators.chunks_exact(cols).flat_map(|row| row.chunks(4)) {
         words.extend(words_of::<TABLE_DIGITS>(four));
     }
@@ -199,9 +221,24 @@ mod tests {
 
     #[test]
     fn digits_are_the_number() {
-        for number in [0, 1, -1, 127, 128, -128, -129, 1 << 37, -(1 << 37), (1 << 45) + 12_345, -(1 << 45) - 777] {
+        for number in [
+            0,
+            1,
+            -1,
+            127,
+            128,
+            -128,
+            -129,
+            1 << 37,
+            -(1 << 37),
+            (1 << 45) + 12_345,
+            -(1 << 45) - 777,
+        ] {
             let sum = |digits: &[u8]| -> i64 {
-                digits.iter().rev().fold(0, |sum, &digit| 256 * sum + i64::from(digit.cast_signed()))
+                digits
+                    .iter()
+                    .rev()
+                    .fold(0, |sum, &digit| 256 * sum + i64::from(digit.cast_signed()))
             };
             assert_eq!(sum(&digits::<TABLE_DIGITS>(number)), number);
             if number.abs() <= 1 << 37 {
@@ -213,7 +250,8 @@ mod tests {
     /// Kernels and the CPU make the same bytes of sums: near every half, where rounding turns, and far away.
     #[test]
     fn kernels_divide_as_the_definition_does() {
-        let numbers = [1, 2, 3, 6, 36, 65_535, 65_536, 160_801, (1 << 61) / 255].map(whole::Divisor::Number);
+        let numbers =
+            [1, 2, 3, 6, 36, 65_535, 65_536, 160_801, (1 << 61) / 255].map(whole::Divisor::Number);
         let powers = (-10..128).chain([-1000, 400]).map(whole::Divisor::PowerOfTwo);
         for of in powers.chain(numbers) {
             let most: i128 = match of {

@@ -3,7 +3,8 @@
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Window;
 use gpu_kernels::kernels::running_sums::{
-    ENTRIES, FAR_DIVISOR, MOST_ROWS, MOST_WARPS, NEAR_DIVISOR, RunningSums, VALUES, shared_bytes, words,
+    ENTRIES, FAR_DIVISOR, MOST_ROWS, MOST_WARPS, NEAR_DIVISOR, RunningSums, VALUES, shared_bytes,
+    words,
 };
 
 #[cfg(feature = "gpu")]
@@ -42,9 +43,14 @@ pub(crate) fn mean(filter: &Filter) -> Option<u32> {
         WholeTaps::Products { .. } => return None,
     };
     // In lowest terms.
-    let numerator = u64::try_from(numerator).ok().filter(|&numerator| numerator > 0 && divisor % numerator == 0)?;
+    let numerator = u64::try_from(numerator)
+        .ok()
+        .filter(|&numerator| numerator > 0 && divisor % numerator == 0)?;
     let (divisor, taps) = (divisor / numerator, filter.cols().checked_mul(filter.rows())? as u64);
-    (divisor >= 2 && taps <= divisor).then(|| u32::try_from(divisor).ok()).flatten().filter(|&all| all <= FAR_DIVISOR)
+    (divisor >= 2 && taps <= divisor)
+        .then(|| u32::try_from(divisor).ok())
+        .flatten()
+        .filter(|&all| all <= FAR_DIVISOR)
 }
 
 /// The number that all are.
@@ -79,7 +85,8 @@ impl Sums {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
         let Problem { cols, rows, width, .. } = *problem;
-        let divisor = problem.numbers.mean.ok_or("it takes equal taps of one part of a whole number")?;
+        let divisor =
+            problem.numbers.mean.ok_or("it takes equal taps of one part of a whole number")?;
         // A thread finds values so many left of the image, too.
         const BESIDE: usize = 1 << 28;
         if width > BESIDE {
@@ -93,10 +100,13 @@ impl Sums {
             true => 1,
             false => [4, 8, MOST_WARPS].into_iter().find(has_results).ok_or_else(|| {
                 let most = (32 * VALUES * MOST_WARPS) as usize / 2 / channels;
-                Why::from(format!("{cols} columns of taps, it takes about {most} for {channels} channels"))
+                Why::from(format!(
+                    "{cols} columns of taps, it takes about {most} for {channels} channels"
+                ))
             })?,
         };
-        let entry = ENTRIES.iter().find(|entry| (entry.channels, entry.is_near) == (channels, is_near));
+        let entry =
+            ENTRIES.iter().find(|entry| (entry.channels, entry.is_near) == (channels, is_near));
         let entry = entry.ok_or("it has no kernel for these channels")?;
         let sums = Self { entry, warps, reach: reach as i32, divisor };
         problem.fits_shared_memory(sums.shared(rows) as usize, "its rows")?;
@@ -137,7 +147,8 @@ impl Sums {
         let images = (problem.planes / channels) as f64;
         let across = self.across(problem.width * channels) as f64;
         let by_memory = (SHARED / f64::from(self.shared(problem.rows) + 1024)).floor();
-        let at_once = MULTIPROCESSORS * by_memory.min((WARPS / f64::from(self.warps)).floor()).max(1.0);
+        let at_once =
+            MULTIPROCESSORS * by_memory.min((WARPS / f64::from(self.warps)).floor()).max(1.0);
         let strips = |height: usize| images * across * problem.height.div_ceil(height) as f64;
         let (_, rows) = self.height(problem.rows, strips, at_once);
         rows * ROW[usize::from(!self.entry.is_near)]
@@ -154,19 +165,28 @@ impl Work for Sums {
         let region = &pass.region;
         let begin = (region.x0 * channels) & !3;
         // From that multiple of four on.
-        let across = ((region.x1 * channels - begin) as u32).div_ceil(4 * words(self.warps, self.reach) as u32);
+        let across = ((region.x1 * channels - begin) as u32)
+            .div_ceil(4 * words(self.warps, self.reach) as u32);
         let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels as u32);
         let shared = self.shared(rows as usize);
         let threads = 32 * self.warps as u32;
-        let at_once = stream.gpu().resident_blocks(self.entry.entry.name(), threads, shared)?.max(1) as f64;
-        let strips = |rows: usize| f64::from(across * height.div_ceil(rows as u32)) * f64::from(images);
+        let at_once =
+            stream.gpu().resident_blocks(self.entry.entry.name(), threads, shared)?.max(1) as f64;
+        let strips =
+            |rows: usize| f64::from(across * height.div_ceil(rows as u32)) * f64::from(images);
         let (of_strip, _) = self.height(rows as usize, strips, at_once);
         let blocks = (across * height.div_ceil(of_strip), 1, 1);
-        let grid = stream.gpu().fitting(Grid { blocks, block: (32, self.warps as u32, 1), shared }, images);
+        let grid = stream
+            .gpu()
+            .fitting(Grid { blocks, block: (32, self.warps as u32, 1), shared }, images);
         // A plane of its own is all that a kernel for one channel has.
         let filtered = if channels > 1 { job.filtered } else { 1 };
-        let arguments =
-            (pass, Mean::new(job.window, self.divisor, self.entry.is_near), filtered as i32, of_strip as i32);
+        let arguments = (
+            pass,
+            Mean::new(job.window, self.divisor, self.entry.is_near),
+            filtered as i32,
+            of_strip as i32,
+        );
         // SAFETY: `find` checked the limits, and the shared memory; the pass describes allocated memory.
         unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
         super::keep::restore(job, stream)
@@ -198,7 +218,9 @@ mod tests {
             let means = [true, false].map(|is_near| Mean::new(window, divisor, is_near));
             for half in 0..=510u32 {
                 let middle = u64::from(half) * u64::from(divisor) / 2;
-                for sum in (middle.saturating_sub(2)..=middle + 2).filter(|&sum| sum <= 255 * u64::from(divisor)) {
+                for sum in (middle.saturating_sub(2)..=middle + 2)
+                    .filter(|&sum| sum <= 255 * u64::from(divisor))
+                {
                     let expected = u32::from(Divisor::Number(divisor.into()).byte(sum.into()));
                     assert_eq!(means[1].byte(sum as u32), expected, "{sum} of {divisor}");
                     if divisor <= NEAR_DIVISOR {
@@ -223,11 +245,20 @@ mod tests {
             ("taps:0.25 0.25", 4),
             ("taps:0.02777778 0.02777778", 36_000_000),
         ] {
-            assert_eq!(divisor(text), Some(expected).filter(|&number| number <= FAR_DIVISOR), "{text}");
+            assert_eq!(
+                divisor(text),
+                Some(expected).filter(|&number| number <= FAR_DIVISOR),
+                "{text}"
+            );
         }
-        for text in
-            ["gaussian:sigma=2", "taps:0.5 0.25 0.25", "taps:1 1", "taps:0.75 0.75", "identity", "box:size=3001"]
-        {
+        for text in [
+            "gaussian:sigma=2",
+            "taps:0.5 0.25 0.25",
+            "taps:1 1",
+            "taps:0.75 0.75",
+            "identity",
+            "box:size=3001",
+        ] {
             assert_eq!(divisor(text), None, "{text}");
         }
     }

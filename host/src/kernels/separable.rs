@@ -8,8 +8,8 @@ use gpu_kernels::abi::{Doubts, Epilogue, Region};
 use gpu_kernels::abi::{Pass, Plane, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::separable::{
-    COLUMNS, COLUMNS_BLOCK, COLUMNS_TILE, ROWS, ROWS_BLOCK, ROWS_TILE, SUMMED_SHARED, TAPS_CHUNK, columns_shared,
-    rows_shared, separable_columns, separable_columns_summed, separable_rows,
+    COLUMNS, COLUMNS_BLOCK, COLUMNS_TILE, ROWS, ROWS_BLOCK, ROWS_TILE, SUMMED_SHARED, TAPS_CHUNK,
+    columns_shared, rows_shared, separable_columns, separable_columns_summed, separable_rows,
 };
 
 #[cfg(feature = "gpu")]
@@ -135,7 +135,14 @@ impl Work for Launch {
         };
         for (term, dst) in images.into_iter().enumerate().take(self.columns.terms()) {
             let region = Region { y0: dst.first_row, y1: dst.end_row, ..pass.region };
-            let across = Pass { dst, region, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+            let across = Pass {
+                dst,
+                region,
+                epilogue: Epilogue::NONE,
+                point: 0.0,
+                doubts: Doubts::NONE,
+                ..pass
+            };
             self.rows.launch(job, Of::Term(term), across, stream)?;
         }
         self.columns.launch(job, Of::Term(0), images, stream)
@@ -199,8 +206,8 @@ impl RowPass {
             Self::Any(_) => TAPS_CHUNK,
         };
         let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
-        let grid =
-            Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK).sharing(rows_shared(taps));
+        let grid = Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK)
+            .sharing(rows_shared(taps));
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
         // allocated memory, and its destination has a place for all of the region.
@@ -233,7 +240,13 @@ impl ColumnPass {
     }
 
     /// Puts the pass along the columns of these images, one for each term, into the stream.
-    fn launch(&self, job: &Job<'_>, of: Of, [src, second]: [Plane; 2], stream: &mut Stream) -> crate::Result<()> {
+    fn launch(
+        &self,
+        job: &Job<'_>,
+        of: Of,
+        [src, second]: [Plane; 2],
+        stream: &mut Stream,
+    ) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
         // A row that holds the border's value everywhere has its filtered value everywhere.
         let filtered = |term| -> crate::Result<f32> {
@@ -251,7 +264,8 @@ impl ColumnPass {
             Self::Summed { .. } => SUMMED_SHARED,
         };
         let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
-        let grid = Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
+        let grid =
+            Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
         // allocated memory; the column pass finds every row that it reads in the images, and the image before it where KEEP copies from.
@@ -273,7 +287,11 @@ impl ColumnPass {
                 }
                 Self::Summed { terms, entry } => {
                     let (outside, taps) = (filtered(terms - 1)?, job.taps.columns_in_memory()?);
-                    stream.enqueue(entry, grid, &(down, window, pass.src, terms as i32, second, outside, taps))
+                    stream.enqueue(
+                        entry,
+                        grid,
+                        &(down, window, pass.src, terms as i32, second, outside, taps),
+                    )
                 }
             }
         }

@@ -25,7 +25,9 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         let keep = gpu_kernels::kernels::keep::keep_edges.name();
         ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
     },
-    prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes)),
+    prepare: |problem| {
+        Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes))
+    },
     cost: |problem, machine| {
         // By products for 256 results, those of rows that tiles share counted; for one channel.
         const POINTS: Curve = &[
@@ -45,9 +47,12 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         // Strips that a multiprocessor needs to be busy.
         const BUSY: f64 = 12.0;
         const TIMES: Times = Times { h200: POINTS, h100: POINTS };
-        let (Some(share), Ok(passes)) = (problem.numbers.terms, Passes::find(problem)) else { return whole::DECLINED };
+        let (Some(share), Ok(passes)) = (problem.numbers.terms, Passes::find(problem)) else {
+            return whole::DECLINED;
+        };
         let idle = (BUSY / passes.strips()).max(1.0);
-        let each = idle * TIMES.on(machine, passes.products()) + machine.slower() * problem.resolving(share);
+        let each = idle * TIMES.on(machine, passes.products())
+            + machine.slower() * problem.resolving(share);
         each.max(machine.slower() * passes.strip(problem) / problem.millions())
     },
 };
@@ -91,7 +96,8 @@ impl WholeRow {
     /// With as many bits of a row sum as 24 have room for beside its range.
     fn new(row: &[f64]) -> Option<Self> {
         let greatest = greatest(row);
-        let most = (-32..=48).rev().find(|&bits| (greatest * 2f64.powi(bits)).round() <= GREATEST)?;
+        let most =
+            (-32..=48).rev().find(|&bits| (greatest * 2f64.powi(bits)).round() <= GREATEST)?;
         (-32..=most - 8).rev().find_map(|sum_bits| {
             let tap_bits = most.min(sum_bits + 16);
             let taps = rounded(row, tap_bits);
@@ -152,8 +158,9 @@ type Product = (Vec<f64>, Vec<f64>);
 fn mixed(products: Vec<Product>) -> Vec<(Vec<Product>, f64)> {
     let mut all = Vec::with_capacity(2);
     if let [(r, c), (s, d)] = &products[..] {
-        let joined =
-            |a: &[f64], b: &[f64], factor: f64| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + factor * b).collect() };
+        let joined = |a: &[f64], b: &[f64], factor: f64| -> Vec<f64> {
+            a.iter().zip(b).map(|(a, b)| a + factor * b).collect()
+        };
         let half = |taps: Vec<f64>| -> Vec<f64> { taps.into_iter().map(|tap| 0.5 * tap).collect() };
         let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         // Each tap of a factor is rounded once, and so are products and sums as they are compared.
@@ -173,7 +180,11 @@ impl Term {
         let factors = (MOST / (row.len() + column.len())).clamp(32, 1024);
         let times = |taps: &[f64], factor: f64| taps.iter().map(|&tap| factor * tap).collect();
         if let &[tap] = row {
-            return vec![Self { row: vec![1.0], column: times(column, tap), whole: WholeRow::one() }];
+            return vec![Self {
+                row: vec![1.0],
+                column: times(column, tap),
+                whole: WholeRow::one(),
+            }];
         }
         let form = |step: usize| {
             let factor = 2f64.powf(step as f64 / factors as f64);
@@ -211,7 +222,11 @@ impl Term {
 
         let unit = 2f64.powi(shift);
         let lost = |taps: &[f64], whole: &[i32], bits: i32| -> (f64, f64) {
-            let each = || taps.iter().zip(whole).map(|(tap, &whole)| tap - f64::from(whole) * 2f64.powi(-bits));
+            let each = || {
+                taps.iter()
+                    .zip(whole)
+                    .map(|(tap, &whole)| tap - f64::from(whole) * 2f64.powi(-bits))
+            };
             (each().sum(), each().map(f64::abs).sum())
         };
         let (row_middle, row_lost) = lost(row, row_taps, row_bits);
@@ -230,8 +245,12 @@ impl Term {
             cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
         }
         let part = Part {
-            error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight) + cut + low_range,
-            middle: unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle,
+            error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight)
+                + cut
+                + low_range,
+            middle: unit
+                * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum)
+                + low_middle,
             moved: (moved as f64 - short) * sum(&column_taps) as f64 / 2f64.powi(24),
         };
         let joining = Joining { start: ((256 * moved + half) >> more) as u32 as i32, more };
@@ -271,11 +290,13 @@ impl WholeTerms {
         }
         // What a joined sum can be over bytes, in units of 255; and room for taps that are not quite the products.
         let weight = filter.weight() + apart;
-        let pairs = terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
+        let pairs =
+            terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
         // A mean's taps are rounded to f64, and so are products of taps.
         let others = 255.0 * (apart + 4.0 * f64::EPSILON * weight);
         let with_bits = |(terms, lost): (Vec<Product>, f64)| {
-            let forms: Vec<_> = terms.iter().map(|(row, column)| Term::forms(row, column)).collect();
+            let forms: Vec<_> =
+                terms.iter().map(|(row, column)| Term::forms(row, column)).collect();
             let bounds = (weight, others + 255.0 * lost);
             let of_bits = |shift| Self::with_bits(&forms, point, shift, bounds);
             (1..=MOST_BITS).rev().filter_map(of_bits).take(SHIFTS).collect::<Vec<_>>()
@@ -289,7 +310,12 @@ impl WholeTerms {
 
     /// With so many bits behind the point, if there is room, and if not too many results are in doubt. The filter's weight says how great sums are, and `others`
     /// is an error of theirs that does not depend on the bits.
-    fn with_bits(terms: &[Vec<Term>], point: f64, shift: i32, (weight, others): (f64, f64)) -> Option<Self> {
+    fn with_bits(
+        terms: &[Vec<Term>],
+        point: f64,
+        shift: i32,
+        (weight, others): (f64, f64),
+    ) -> Option<Self> {
         // In units of a joined sum.
         let unit = 2f64.powi(shift);
         let whole_point = (point * unit).round();
@@ -332,23 +358,29 @@ impl WholeTerms {
         let Passes { layout, terms, .. } = passes;
         let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.apart());
         let mut words = Vec::with_capacity(FRAGMENT * (terms * steps + pairs) + 4 * (terms + 1));
-        let mut fragments = |steps: usize, taps: &[i32], tap: &dyn Fn(usize, usize, usize, usize) -> Option<usize>| {
-            for step in 0..steps {
-                for number in 0..3 {
-                    for lane in 0..32 {
-                        for word in 0..4 {
-                            // Rows `group` and `group + 8` of the first 16 of 32 elements, then of the others.
-                            let (group, turn, upper, part) = (lane / 4, lane % 4, word % 2, word / 2);
-                            let byte = |i: usize| {
-                                let found = tap(group, upper, 2 * step + part, 4 * turn + i);
-                                found.and_then(|at| taps.get(at)).map_or(0, |&tap| digit(tap, number) as u8)
-                            };
-                            words.push(u32::from_le_bytes([0, 1, 2, 3].map(byte)));
+        let mut fragments =
+            |steps: usize,
+             taps: &[i32],
+             tap: &dyn Fn(usize, usize, usize, usize) -> Option<usize>| {
+                for step in 0..steps {
+                    for number in 0..3 {
+                        for lane in 0..32 {
+                            for word in 0..4 {
+                                // Rows `group` and `group + 8` of the first 16 of 32 elements, then of the others.
+                                let (group, turn, upper, part) =
+                                    (lane / 4, lane % 4, word % 2, word / 2);
+                                let byte = |i: usize| {
+                                    let found = tap(group, upper, 2 * step + part, 4 * turn + i);
+                                    found
+                                        .and_then(|at| taps.get(at))
+                                        .map_or(0, |&tap| digit(tap, number) as u8)
+                                };
+                                words.push(u32::from_le_bytes([0, 1, 2, 3].map(byte)));
+                            }
                         }
                     }
                 }
-            }
-        };
+            };
         for term in &self.terms {
             fragments(steps, &term.row, &|group, upper, part, i| {
                 let result = 4 * (group / 2) + 2 * upper + group % 2;
@@ -356,7 +388,8 @@ impl WholeTerms {
                 (offset % apart == 0).then_some(offset / apart)
             });
         }
-        let columns: Vec<_> = self.terms.iter().flat_map(|term| term.column.iter().copied()).collect();
+        let columns: Vec<_> =
+            self.terms.iter().flat_map(|term| term.column.iter().copied()).collect();
         let rows = columns.len() / terms;
         fragments(pairs, &columns, &|group, upper, block, i| {
             // A lane's four rows of a block are two neighbours, and two that are 8 rows further down. The blocks of two terms come in turn.
@@ -410,7 +443,9 @@ impl Passes {
         }
         let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));
         // To part channels takes time for each 16 values of a row, too: measured from 9 to 101 taps, in pictures of 640x480 to 4096x4096.
-        let parted = channels > 2 && terms * plain.steps(1) > MOST_STEPS && plain.halves >= 2 * apart.halves + 2;
+        let parted = channels > 2
+            && terms * plain.steps(1) > MOST_STEPS
+            && plain.halves >= 2 * apart.halves + 2;
         let layout = if parted { apart } else { plain };
         // A block is added up at least, and one is stored.
         let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
@@ -436,7 +471,8 @@ impl Passes {
     fn shared_bytes(&self, ring: &Ring) -> usize {
         // An entry for a number of blocks keeps the last ones in registers.
         let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
-        ring.with_doubts(self.entry.waits) as usize + stored_bytes(self.terms * stored, self.entry.tiles)
+        ring.with_doubts(self.entry.waits) as usize
+            + stored_bytes(self.terms * stored, self.entry.tiles)
     }
 
     /// Steps of a row pass: times 32 bytes that 16 results need of a row.
@@ -466,7 +502,9 @@ impl Passes {
     fn strips(&self) -> f64 {
         const SHARED: f64 = 228.0 * 1024.0;
         const RESERVED: f64 = 1024.0;
-        (SHARED / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED)).floor().clamp(1.0, Self::MOST_STRIPS)
+        (SHARED / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED))
+            .floor()
+            .clamp(1.0, Self::MOST_STRIPS)
     }
 
     /// Microseconds of a strip at the image's edge, and to settle few results: what a small picture takes. From an H200.
@@ -484,7 +522,8 @@ impl Passes {
         let strips = self.strips();
         let besides = self.blocks as f64 - 1.0;
         let rows = whole::height_of_strips(&HEIGHTS, besides, |rows| {
-            (across * problem.height.div_ceil(rows as usize) * images) as f64 / (MULTIPROCESSORS * strips)
+            (across * problem.height.div_ceil(rows as usize) * images) as f64
+                / (MULTIPROCESSORS * strips)
         });
         let (group, half) = ROWS[usize::from(parted)];
         let each = (group + half * halves as f64) * Self::MOST_STRIPS / strips;
@@ -554,10 +593,15 @@ mod tests {
                         .sum()
                 };
                 let Joining { more, start } = term.joining;
-                let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more).max(0));
+                let lower = (digits(1).wrapping_add(start) << more)
+                    .wrapping_add(digits(0) >> (8 - more).max(0));
                 let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
                 // Not beyond 32 bits, nor negative: the sum itself says so.
-                let exact: i64 = line.iter().zip(&term.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
+                let exact: i64 = line
+                    .iter()
+                    .zip(&term.row)
+                    .map(|(&byte, &tap)| i64::from(byte) * i64::from(tap))
+                    .sum();
                 let expected = (exact << more >> 8) + (i64::from(start as u32) << more);
                 assert!((0..1 << 32).contains(&expected), "{expected}");
                 assert!((i64::from(number) - expected).abs() <= 1, "{number}, {expected}");
@@ -576,14 +620,19 @@ mod tests {
             }
         }
         let centre = window[window.len() / 2];
-        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8).wrapping_add(whole.point * i32::from(centre))
+        sums[1]
+            .wrapping_add(sums[0] >> 8)
+            .wrapping_add(greatest << 8)
+            .wrapping_add(whole.point * i32::from(centre))
     }
 
     #[test]
     fn joined_sums_are_as_near_as_the_bound_says() {
         let mut state = 1u64;
         let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         };
         let mut nearest: f64 = 0.0;
@@ -635,9 +684,11 @@ mod tests {
                         _ => random(),
                     })
                     .collect();
-                let exact: f64 = (0..count).map(|i| filter.tap(i / cols, i % cols) * f64::from(window[i])).sum();
+                let exact: f64 =
+                    (0..count).map(|i| filter.tap(i / cols, i % cols) * f64::from(window[i])).sum();
                 let unit = 2f64.powi(pair.shift);
-                let off = f64::from(joined(&pair, &window)) - (exact * unit + unit / 2.0 + f64::from(pair.near));
+                let off = f64::from(joined(&pair, &window))
+                    - (exact * unit + unit / 2.0 + f64::from(pair.near));
                 assert!(
                     off.abs() <= f64::from(pair.near) && off.abs() < unit,
                     "{text}: off by {off}, bound {}",

@@ -18,7 +18,9 @@ use crate::{Scalar, Variant, Why};
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
     entries: || entries(ENTRIES, DIRECT),
-    prepare: |problem| Strips::prepare(Variant::DirectSliding, Taken::Window, (ENTRIES, DIRECT), problem),
+    prepare: |problem| {
+        Strips::prepare(Variant::DirectSliding, Taken::Window, (ENTRIES, DIRECT), problem)
+    },
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
@@ -45,7 +47,8 @@ pub(super) static SLIDING: Kernel = Kernel {
 
 /// The names of two tables' entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
-    let parted = table.iter().flat_map(|strip| strip.parted).flatten().map(|parted| parted.entry.name());
+    let parted =
+        table.iter().flat_map(|strip| strip.parted).flatten().map(|parted| parted.entry.name());
     let flat = flat.iter().map(|strip| strip.entry.name());
     table
         .iter()
@@ -177,7 +180,8 @@ impl Strips {
         problem: &Problem,
     ) -> Result<Self, Why> {
         let Problem { cols, rows, anchor_x, .. } = *problem;
-        let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows) else {
+        let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows)
+        else {
             return Err(format!("it has no kernel for {cols}x{rows} taps").into());
         };
         if anchor_x != cols / 2 {
@@ -186,21 +190,33 @@ impl Strips {
         if problem.source != Scalar::F32 {
             let channels = problem.side_by_side as u32;
             if channels > MAX_CHANNELS {
-                return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
+                return Err(format!(
+                    "{channels} channels are side by side, it takes {MAX_CHANNELS}"
+                )
+                .into());
             }
             let Some([bits8, bits16]) = entry.parted else {
                 return Err("it takes planes of f32 alone".into());
             };
             let strip = if problem.source == Scalar::U8 { bits8 } else { bits16 };
             let parted = Parted { strip, channels, flat: as_they_lie(flat, problem) };
-            let bytes = parted_bytes(entry.taps, parted.strip.pixels, channels as i32, problem.target.bytes() as i32);
+            let bytes = parted_bytes(
+                entry.taps,
+                parted.strip.pixels,
+                channels as i32,
+                problem.target.bytes() as i32,
+            );
             problem.fits_shared_memory(bytes as usize, "its rows")?;
             return Ok(Self { taken, entry, parted: Some(parted) });
         }
         if !problem.source_is_aligned {
-            return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
+            return Err(
+                "the source's rows do not begin at multiples of 16 bytes, pixel beside pixel"
+                    .into(),
+            );
         }
-        let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
+        let bytes =
+            4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
         Ok(Self { taken, entry, parted: None })
     }
@@ -211,10 +227,17 @@ impl Strips {
     /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
     /// strip, so the strips should also fill whole waves, or all multiprocessors alike.
     #[cfg(any(feature = "gpu", test))]
-    fn rows(&self, heights: &Heights, height: u32, across: u64, (slots, multiprocessors): (u64, u32)) -> u32 {
+    fn rows(
+        &self,
+        heights: &Heights,
+        height: u32,
+        across: u64,
+        (slots, multiprocessors): (u64, u32),
+    ) -> u32 {
         let step = self.parted.map_or(self.entry.rows, |parted| parted.strip.rows) as u32;
         let taps = self.entry.taps;
-        let most = heights.most.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let most =
+            heights.most.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
         let multiprocessors = u64::from(multiprocessors.max(1));
         // Of a multiprocessor.
         let places = (slots / multiprocessors).max(1);
@@ -278,7 +301,8 @@ impl Work for Strips {
             let (entry, taps, across, warps, shared) = match flat {
                 Some((flat, taps)) => {
                     let first = (region.x0 * channels) & -(VALUES as i32);
-                    let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
+                    let across =
+                        ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
                     (flat.entry, taps, across, 1, flat_bytes(flat.source, k, channels))
                 }
                 None => {
@@ -302,7 +326,12 @@ impl Work for Strips {
             let grid = Grid { blocks, block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
+            let arguments = (
+                super::keep::left_out(job.pass),
+                job.window.anchor_y,
+                rows as i32,
+                filtered as i32,
+            );
             // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has a warp for each channel. Both have
             // the shared memory for their rows; the pass describes allocated memory.
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
@@ -338,13 +367,16 @@ fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
         let bytes = scalar::bytes(scalar);
         // Of what a lane loads or stores at a time.
         let multiple = (VALUES as u64 * bytes as u64).min(16);
-        let side_by_side =
-            plane.pixel == bytes * flat.channels && (flat.channels == 1 || plane.channel == i64::from(bytes));
+        let side_by_side = plane.pixel == bytes * flat.channels
+            && (flat.channels == 1 || plane.channel == i64::from(bytes));
         // What leads from one plane to another.
         let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
         let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
         let steps = plane.base | (plane.row | channel | image) as u64;
-        plane.scalar == scalar && side_by_side && steps.is_multiple_of(multiple) && i32::try_from(plane.row).is_ok()
+        plane.scalar == scalar
+            && side_by_side
+            && steps.is_multiple_of(multiple)
+            && i32::try_from(plane.row).is_ok()
     };
     let copies = job.filtered < flat.channels as u32;
     fits(&pass.src, flat.source)
@@ -371,7 +403,10 @@ mod tests {
             (17, 3, 4096, 84),
         ];
         for (taps, blocks, size, expected) in measured {
-            let entry = gpu_kernels::kernels::fused::ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
+            let entry = gpu_kernels::kernels::fused::ENTRIES
+                .iter()
+                .find(|entry| entry.taps == taps)
+                .unwrap();
             let strips = Strips { taken: Taken::Window, entry, parted: None };
             let across = u64::from(size / (4 * 32 * entry.pixels as u32));
             let rows = strips.rows(&F32, size, across, (blocks * 132, 132));

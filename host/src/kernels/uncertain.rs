@@ -51,7 +51,12 @@ impl Uncertainty {
         let ties = round::ties(filter);
         // Kernels know for themselves which sums are in doubt.
         let share = share.max(ties);
-        Self { near: Some(1.0), share, least: least_listed(filter, ties), passes: few(filter).map(Exactly::Beyond) }
+        Self {
+            near: Some(1.0),
+            share,
+            least: least_listed(filter, ties),
+            passes: few(filter).map(Exactly::Beyond),
+        }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].

@@ -28,7 +28,11 @@ impl Work for Launch {
         // with all channels of its images.
         unsafe {
             if is_bytes {
-                return stream.enqueue(weighted_bytes, grid, &(pass, window, job.taps.weighted()?, colours));
+                return stream.enqueue(
+                    weighted_bytes,
+                    grid,
+                    &(pass, window, job.taps.weighted()?, colours),
+                );
             }
             stream.enqueue(weighted, grid, &(pass, window, job.taps.exact_in_memory()?, colours))
         }

@@ -132,7 +132,11 @@ impl Layout {
             let halves = (lead + 16 + reach).div_ceil(16);
             Self { channels, parted, left, lead, reach, halves }
         };
-        [16, 8, 4].map(layout).into_iter().min_by_key(|layout| layout.halves).expect("there are three")
+        [16, 8, 4]
+            .map(layout)
+            .into_iter()
+            .min_by_key(|layout| layout.halves)
+            .expect("there are three")
     }
 
     /// How far the same channel of the next pixel is, in bytes of shared memory.
@@ -151,7 +155,12 @@ impl Layout {
     }
 
     /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those that are under way.
-    pub(super) fn ring(&self, tiles: usize, groups: usize, (rows, anchor_y): (usize, usize)) -> Ring {
+    pub(super) fn ring(
+        &self,
+        tiles: usize,
+        groups: usize,
+        (rows, anchor_y): (usize, usize),
+    ) -> Ring {
         // What is loaded by way of registers has come when it is put there.
         let (pieces, bytes, ahead) = if self.parted {
             (4 * self.halves, 16 * self.halves * self.channels, 0)

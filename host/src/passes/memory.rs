@@ -97,7 +97,11 @@ fn int32(value: f64) -> i32 {
 
 #[inline(always)]
 fn int64(value: f64) -> i64 {
-    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) { value as i64 } else { i64::MIN }
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value) {
+        value as i64
+    } else {
+        i64::MIN
+    }
 }
 
 #[inline(always)]
@@ -135,9 +139,18 @@ impl Array {
         Self::new::<T>(view.as_mut_ptr().cast(), view.shape(), view.stride())
     }
 
-    fn new<T: Number>(data: *mut u8, Shape { width, height, channels }: Shape, stride: usize) -> Self {
+    fn new<T: Number>(
+        data: *mut u8,
+        Shape { width, height, channels }: Shape,
+        stride: usize,
+    ) -> Self {
         let bytes = [stride, channels, 1].map(|values| (values * size_of::<T>()) as isize);
-        Self { data, kind: Kind::of::<T>(), shape: vec![height, width, channels], strides: bytes.to_vec() }
+        Self {
+            data,
+            kind: Kind::of::<T>(),
+            shape: vec![height, width, channels],
+            strides: bytes.to_vec(),
+        }
     }
 
     /// The part of the array with these indices along one axis.
@@ -163,7 +176,8 @@ unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
     } else {
         for (index, out) in out.iter_mut().enumerate() {
             // SAFETY: likewise.
-            *out = unsafe { source.offset(index as isize * stride).cast::<S>().read_unaligned() }.to_f64();
+            *out = unsafe { source.offset(index as isize * stride).cast::<S>().read_unaligned() }
+                .to_f64();
         }
     }
 }
@@ -200,7 +214,9 @@ unsafe fn store<D: Copy>(target: *mut u8, stride: isize, sums: &[f64], convert: 
     } else {
         for (index, &sum) in sums.iter().enumerate() {
             // SAFETY: likewise.
-            unsafe { target.offset(index as isize * stride).cast::<D>().write_unaligned(convert(sum)) };
+            unsafe {
+                target.offset(index as isize * stride).cast::<D>().write_unaligned(convert(sum))
+            };
         }
     }
 }
@@ -209,9 +225,15 @@ unsafe fn store<D: Copy>(target: *mut u8, stride: isize, sums: &[f64], convert: 
 ///
 /// # Safety
 /// There are so many elements of type `S`.
-unsafe fn inexact<S: Number>(source: *const u8, stride: isize, count: usize) -> Option<(usize, String)> {
+unsafe fn inexact<S: Number>(
+    source: *const u8,
+    stride: isize,
+    count: usize,
+) -> Option<(usize, String)> {
     // SAFETY: the caller's promise.
-    let value = |index: usize| unsafe { source.offset(index as isize * stride).cast::<S>().read_unaligned() };
+    let value = |index: usize| unsafe {
+        source.offset(index as isize * stride).cast::<S>().read_unaligned()
+    };
     let found = (0..count).find(|&index| !value(index).is_exact())?;
     Some((found, format!("{:?}", value(found))))
 }

@@ -212,7 +212,8 @@ pub unsafe fn filter(
         unsafe { problem.run(source, target, &offsets, job, tiles, buffers)? };
         told(done.fetch_add(1, Ordering::Relaxed) + 1, jobs)
     };
-    let threads = Effort::of_work(ADDITION * work as f64 * jobs as f64).threads_now().min(jobs.max(1));
+    let threads =
+        Effort::of_work(ADDITION * work as f64 * jobs as f64).threads_now().min(jobs.max(1));
     // Several jobs at a time where they are short.
     let together = (jobs / (8 * threads)).max(1);
     let failed = OnceLock::new();
@@ -243,7 +244,9 @@ impl Problem {
             .collect();
         // The fastest last. The sort is stable, and where the window extends along a dimension of
         // one element that one's stride says nothing.
-        dims.sort_by_key(|dim| std::cmp::Reverse(if dim.len == 1 { isize::MAX } else { dim.source.abs() }));
+        dims.sort_by_key(|dim| {
+            std::cmp::Reverse(if dim.len == 1 { isize::MAX } else { dim.source.abs() })
+        });
         let plain = Reach::default();
         dims.dedup_by(|inner, outer| {
             let len = inner.len as isize;
@@ -256,23 +259,34 @@ impl Problem {
             }
             merged
         });
-        let alone = |size: usize| Dim { len: 1, source: size as isize, target: 0, reach: plain, axis: usize::MAX };
+        let alone = |size: usize| Dim {
+            len: 1,
+            source: size as isize,
+            target: 0,
+            reach: plain,
+            axis: usize::MAX,
+        };
         // The fastest, unless it is too short for vectors and the window extends along it, as along
         // the channels of a picture.
         let long = |dim: &Dim| dim.len >= 32 || dim.reach == plain;
         let fastest = dims.iter().rposition(long).or(dims.len().checked_sub(1));
         let v = fastest.map_or(alone(source.kind.size), |index| dims.remove(index));
         // Beside it the longest in which the window extends.
-        let windowed = (0..dims.len()).filter(|&index| dims[index].reach != plain).max_by_key(|&index| dims[index].len);
+        let windowed = (0..dims.len())
+            .filter(|&index| dims[index].reach != plain)
+            .max_by_key(|&index| dims[index].len);
         let u = windowed.or(dims.len().checked_sub(1)).map_or(alone(0), |index| dims.remove(index));
         let mut problem = Self { outer: dims, u, v, mode, rows: 1, cols: 1 };
         let slabs = problem.slabs();
         let (whole_u, whole_v) = match sums {
             // A running sum begins at the array's edge.
-            Sums::Running { axis, .. } => (u.axis == *axis && u.reach != plain, v.axis == *axis && v.reach != plain),
+            Sums::Running { axis, .. } => {
+                (u.axis == *axis && u.reach != plain, v.axis == *axis && v.reach != plain)
+            }
             _ => (false, false),
         };
-        let least = if v.reach == plain { (64 * TILE / u.reach.extent()).clamp(16, 256) } else { 1024 };
+        let least =
+            if v.reach == plain { (64 * TILE / u.reach.extent()).clamp(16, 256) } else { 1024 };
         problem.cols = if whole_v { v.len } else { v.len.min(least) };
         if whole_u {
             problem.cols = problem.cols.min((4 * TILE / u.len).next_multiple_of(16));
@@ -325,12 +339,19 @@ impl Problem {
             }
             Sums::Paired { middle, pairs, sign } => {
                 let mut offsets = crate::memory::reserve(pairs.len())?;
-                offsets.extend(pairs.iter().map(|&(left, right, tap)| (offset(left), offset(right), tap)));
-                Offsets::Paired { middle: (offset(middle.0), middle.1), pairs: offsets, sign: *sign }
+                offsets.extend(
+                    pairs.iter().map(|&(left, right, tap)| (offset(left), offset(right), tap)),
+                );
+                Offsets::Paired {
+                    middle: (offset(middle.0), middle.1),
+                    pairs: offsets,
+                    sign: *sign,
+                }
             }
-            Sums::Running { axis, size } => {
-                Offsets::Running { along_v: self.v.axis == *axis && self.v.reach.extent() > 1, size: *size }
-            }
+            Sums::Running { axis, size } => Offsets::Running {
+                along_v: self.v.axis == *axis && self.v.reach.extent() > 1,
+                size: *size,
+            },
         })
     }
 
@@ -366,8 +387,9 @@ impl Problem {
                 let extent = dim.reach.extent();
                 let index = place - dim.reach.before + (rest % extent) as isize;
                 rest /= extent;
-                base =
-                    base.zip(self.mode.resolve(index, dim.len as isize)).map(|(base, index)| base + index * dim.source);
+                base = base
+                    .zip(self.mode.resolve(index, dim.len as isize))
+                    .map(|(base, index)| base + index * dim.source);
             }
             match base {
                 // SAFETY: the indices of the other dimensions lie inside the array.
@@ -379,7 +401,8 @@ impl Problem {
         }
         resize(&mut buffers.sums, rows * cols)?;
         compute(&buffers.source, width, offsets, &mut buffers.sums, cols);
-        let base: isize = place.iter().zip(&self.outer).map(|(&place, dim)| place * dim.target).sum();
+        let base: isize =
+            place.iter().zip(&self.outer).map(|(&place, dim)| place * dim.target).sum();
         let base = base + row as isize * self.u.target + col as isize * self.v.target;
         if self.u.target == self.v.target * cols as isize {
             // SAFETY: a tile of the target; `run`'s contract.
@@ -389,7 +412,11 @@ impl Problem {
         for (row, sums) in buffers.sums.chunks(cols).enumerate() {
             // SAFETY: likewise, a row of it.
             unsafe {
-                (target.kind.store)(target.data.offset(base + row as isize * self.u.target), self.v.target, sums)
+                (target.kind.store)(
+                    target.data.offset(base + row as isize * self.u.target),
+                    self.v.target,
+                    sums,
+                )
             };
         }
         Ok(())
@@ -412,7 +439,10 @@ impl Problem {
         let height = rows + u.reach.extent() - 1;
         let first = row as isize - u.reach.before;
         // Rows that lie inside the array and follow each other without a gap are one run.
-        let run = (v.reach.extent() == 1 && cols == v.len && u.source == v.source * cols as isize && width == cols)
+        let run = (v.reach.extent() == 1
+            && cols == v.len
+            && u.source == v.source * cols as isize
+            && width == cols)
             .then(|| {
                 let from = (-first).clamp(0, height as isize);
                 let to = (u.len as isize - first).clamp(from, height as isize);
@@ -441,10 +471,16 @@ impl Problem {
             // SAFETY: elements `start + from .. start + to` of the row are inside the array, as is
             // each that the mode names.
             unsafe {
-                (kind.load)(base.wrapping_offset((start + from as isize) * v.source), v.source, &mut line[from..to]);
+                (kind.load)(
+                    base.wrapping_offset((start + from as isize) * v.source),
+                    v.source,
+                    &mut line[from..to],
+                );
                 for index in (0..from).chain(to..line.len()) {
                     match self.mode.resolve(start + index as isize, v.len as isize) {
-                        Some(inside) => (kind.load)(base.offset(inside * v.source), 0, &mut line[index..=index]),
+                        Some(inside) => {
+                            (kind.load)(base.offset(inside * v.source), 0, &mut line[index..=index])
+                        }
                         None => line[index] = self.mode.constant(),
                     }
                 }
@@ -459,7 +495,9 @@ impl Problem {
 /// [`Error::HostMemory`] if there is no room.
 fn resize(buffer: &mut Vec<f64>, len: usize) -> Result<()> {
     let more = len.saturating_sub(buffer.len());
-    buffer.try_reserve_exact(more).map_err(|_| Error::HostMemory { bytes: len.saturating_mul(size_of::<f64>()) })?;
+    buffer
+        .try_reserve_exact(more)
+        .map_err(|_| Error::HostMemory { bytes: len.saturating_mul(size_of::<f64>()) })?;
     buffer.resize(len, 0.0);
     Ok(())
 }

@@ -11,7 +11,13 @@ pub(super) enum Offsets {
 
 /// Sums a tile: `width` is that of its buffer's rows, `cols` that of the sums'.
 #[multiversion(targets("x86_64+avx2+avx512f+avx512dq+avx512vl", "x86_64+avx2"))]
-pub(super) fn compute(source: &[f64], width: usize, offsets: &Offsets, sums: &mut [f64], cols: usize) {
+pub(super) fn compute(
+    source: &[f64],
+    width: usize,
+    offsets: &Offsets,
+    sums: &mut [f64],
+    cols: usize,
+) {
     // Rows that follow each other in both are one.
     let line = if width == cols { sums.len() } else { cols };
     match offsets {
@@ -92,14 +98,23 @@ fn several<const N: usize>(source: &[f64], offsets: &Offsets, sums: &mut [f64]) 
 
 /// Running means along `N` rows, and how many these are. Their sums do not wait for each other.
 #[inline(always)]
-fn running_rows<const N: usize>(source: &[f64], width: usize, sums: &mut [f64], cols: usize, size: usize) -> usize {
+fn running_rows<const N: usize>(
+    source: &[f64],
+    width: usize,
+    sums: &mut [f64],
+    cols: usize,
+    size: usize,
+) -> usize {
     let count = size as f64;
     let line = |n: usize| &source[n * width..][..cols + size - 1];
-    let (heads, tails): ([&[f64]; N], [&[f64]; N]) =
-        (std::array::from_fn(|n| &line(n)[size - 1..][..cols]), std::array::from_fn(|n| &line(n)[..cols]));
+    let (heads, tails): ([&[f64]; N], [&[f64]; N]) = (
+        std::array::from_fn(|n| &line(n)[size - 1..][..cols]),
+        std::array::from_fn(|n| &line(n)[..cols]),
+    );
     let mut rows = sums.chunks_exact_mut(cols);
     let rows: [&mut [f64]; N] = std::array::from_fn(|_| &mut rows.next().expect("N rows")[..cols]);
-    let mut sum: [f64; N] = std::array::from_fn(|n| line(n)[..size].iter().fold(0.0, |sum, value| sum + value));
+    let mut sum: [f64; N] =
+        std::array::from_fn(|n| line(n)[..size].iter().fold(0.0, |sum, value| sum + value));
     for n in 0..N {
         rows[n][0] = sum[n] / count;
     }
@@ -114,9 +129,17 @@ fn running_rows<const N: usize>(source: &[f64], width: usize, sums: &mut [f64], 
 
 /// Running means down `N` columns, and how many these are.
 #[inline(always)]
-fn running_columns<const N: usize>(source: &[f64], width: usize, sums: &mut [f64], cols: usize, size: usize) -> usize {
+fn running_columns<const N: usize>(
+    source: &[f64],
+    width: usize,
+    sums: &mut [f64],
+    cols: usize,
+    size: usize,
+) -> usize {
     let count = size as f64;
-    let row = |index: usize| -> &[f64; N] { source[index * width..][..N].try_into().expect("N elements") };
+    let row = |index: usize| -> &[f64; N] {
+        source[index * width..][..N].try_into().expect("N elements")
+    };
     let mut sum = [0.0; N];
     for index in 0..size {
         let values = row(index);

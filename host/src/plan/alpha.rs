@@ -27,7 +27,11 @@ impl Alpha {
             Self::Premultiply => {
                 let expected = "keep, filter, drop or flatten=COLOUR for steps that are no averages: premultiply needs taps that are not negative \
                                 and sum to 1";
-                Err(Error::Parameter { name: "alpha", value: self.to_string(), expected: expected.to_owned() })
+                Err(Error::Parameter {
+                    name: "alpha",
+                    value: self.to_string(),
+                    expected: expected.to_owned(),
+                })
             }
             Self::Premultiplied if plan.is_average() => Ok(Channels::First(channels)),
             Self::Auto | Self::Premultiplied | Self::Keep => Ok(Channels::First(channels - 1)),
@@ -88,12 +92,16 @@ impl Plan {
         let Shape { channels, .. } = src.shape();
         check_alpha(channels)?;
         if alpha.takes_alpha_away() {
-            let expected = "auto, premultiply, premultiplied, keep or filter for images on a device".to_owned();
+            let expected =
+                "auto, premultiply, premultiplied, keep or filter for images on a device"
+                    .to_owned();
             return Err(Error::Parameter { name: "alpha", value: alpha.to_string(), expected });
         }
         let part = Part { columns, rows, ..Part::whole(src.shape()) };
         match alpha.channels_of(self, channels)? {
-            Channels::First(filtered) => self.run_part(src, dst, &Part { filtered, ..part }, stream),
+            Channels::First(filtered) => {
+                self.run_part(src, dst, &Part { filtered, ..part }, stream)
+            }
             Channels::Weighted => {
                 let gpus = self.gpus_of(src.gpu())?;
                 let prepared = crate::kernels::weighted::prepare();

@@ -340,7 +340,9 @@ impl Learned {
         }
         let (most, patience) = match tried {
             0 => (HOPELESS[0], PATIENCE[0]),
-            _ if known.row[faster.other() as usize] > 0 && other <= CLOSE * best => (HOPELESS[0], 0.0),
+            _ if known.row[faster.other() as usize] > 0 && other <= CLOSE * best => {
+                (HOPELESS[0], 0.0)
+            }
             1 | 2 => (HOPELESS[0], PATIENCE[1]),
             _ => (HOPELESS[1], PATIENCE[2]),
         };
@@ -509,10 +511,15 @@ mod tests {
             ("256x256 bytes", 1.0, 65536.0, 5.0, 45.5, 56.1),
         ] {
             for (is_pinned, measured) in [(true, pinned), (false, ordinary)] {
-                let predicted = load(pictures, bytes, is_pinned).on_gpu(kernel * 1e-6, LINK, THREADS).total * 1e6;
+                let predicted =
+                    load(pictures, bytes, is_pinned).on_gpu(kernel * 1e-6, LINK, THREADS).total
+                        * 1e6;
                 let ratio: f64 = measured / predicted;
                 let within = if is_pinned { 0.8..1.25 } else { 0.65..1.6 };
-                assert!(within.contains(&ratio), "{what}, pinned: {is_pinned}: {measured} us, predicted {predicted}");
+                assert!(
+                    within.contains(&ratio),
+                    "{what}, pinned: {is_pinned}: {measured} us, predicted {predicted}"
+                );
             }
         }
     }
@@ -544,7 +551,8 @@ mod tests {
         assert_eq!(Odds { tries: true, ..new }.verdict(), Verdict::Trial(Where::Cpu));
         assert_eq!(odds(9.0, 1.0, Readiness::Never).verdict(), Verdict::NoGpu);
         // One that is open, but not for these plans, is made ready for a trial; one that is not, is not opened for it.
-        let trial = |cost| Odds { tries: true, ..odds(1e-5, 5e-5, Readiness::Closed { cost, lost: 0.0 }) };
+        let trial =
+            |cost| Odds { tries: true, ..odds(1e-5, 5e-5, Readiness::Closed { cost, lost: 0.0 }) };
         assert_eq!(trial(3e-3).verdict(), Verdict::OpenBeside);
         assert_eq!(trial(OPENING).verdict(), Verdict::CpuFaster);
         // A variant that one of them does not have.
@@ -554,7 +562,10 @@ mod tests {
             odds(f64::INFINITY, 9.0, Readiness::Closed { cost: OPENING, lost: 0.0 }).verdict(),
             Verdict::OpenNow
         );
-        assert_eq!(odds(f64::INFINITY, f64::INFINITY, Readiness::Ready).verdict(), Verdict::CpuFaster);
+        assert_eq!(
+            odds(f64::INFINITY, f64::INFINITY, Readiness::Ready).verdict(),
+            Verdict::CpuFaster
+        );
     }
 
     /// Whatever calls there are, and whenever they end: what they take is at most twice as long as with the best decision made in
@@ -570,7 +581,8 @@ mod tests {
                 let gpu = cpu * (rng() % 150) as f64 * 1e-2;
                 all_on_cpu += cpu;
                 with_gpu += cpu.min(gpu);
-                let readiness = if open { Readiness::Ready } else { Readiness::Closed { cost: OPENING, lost } };
+                let readiness =
+                    if open { Readiness::Ready } else { Readiness::Closed { cost: OPENING, lost } };
                 let odds = odds(cpu, gpu, readiness);
                 let verdict = odds.verdict();
                 taken += if verdict.place() == Where::Gpu { gpu } else { cpu };
@@ -645,9 +657,11 @@ mod tests {
             (79e-5, 52e-5, 20.0, 2.0),
             (52e-5, 79e-5, 1.0, 2.0),
         ] {
-            for predicted in
-                [Pair { cpu: 1e-3, gpu: 2e-3 }, Pair { cpu: 4e-3, gpu: 2e-3 }, Pair { cpu: 1e-3, gpu: 1e-3 }]
-            {
+            for predicted in [
+                Pair { cpu: 1e-3, gpu: 2e-3 },
+                Pair { cpu: 4e-3, gpu: 2e-3 },
+                Pair { cpu: 1e-3, gpu: 1e-3 },
+            ] {
                 let truth = Pair { cpu: true_cpu, gpu: true_gpu };
                 let mut learned = Learned::default();
                 let (mut taken, mut best, mut last) = (0.0, 0.0, None);
@@ -669,7 +683,10 @@ mod tests {
                         best += truth.of(truth.faster());
                     }
                 }
-                assert!(taken < 1.05 * best, "{truth:?} predicted as {predicted:?}: {taken} s, {best} at best");
+                assert!(
+                    taken < 1.05 * best,
+                    "{truth:?} predicted as {predicted:?}: {taken} s, {best} at best"
+                );
             }
         }
     }

@@ -58,16 +58,19 @@ const RESOLVE_ALONE: f64 = 0.002;
 
 /// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
 /// of bytes, which are counted.
-const ON_CPU: [Variant; 4] = [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
+const ON_CPU: [Variant; 4] =
+    [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
 
 impl Problem {
     /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
     #[cfg(feature = "gpu")]
     pub(crate) fn choose_kernel(&self) -> Result<Prepared> {
-        let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.order(kernel), kernel)).collect();
+        let mut kernels: Vec<_> =
+            KERNELS.iter().map(|kernel| (self.order(kernel), kernel)).collect();
         kernels.sort_by_key(|&(rank, _)| rank);
         let allowed = kernels.into_iter().filter(|(_, kernel)| self.rule(kernel.variant).is_ok());
-        let prepared = allowed.map(|(_, kernel)| (kernel.prepare)(self).map_err(|why| (kernel.variant, why)));
+        let prepared =
+            allowed.map(|(_, kernel)| (kernel.prepare)(self).map_err(|why| (kernel.variant, why)));
         let mut declined = None;
         for outcome in prepared {
             match outcome {
@@ -75,7 +78,8 @@ impl Problem {
                 Err(why) => declined = Some(why),
             }
         }
-        let (variant, why) = declined.unwrap_or((Variant::DirectNaive, "no kernel is allowed".into()));
+        let (variant, why) =
+            declined.unwrap_or((Variant::DirectNaive, "no kernel is allowed".into()));
         Err(unsupported(variant, &why))
     }
 
@@ -130,7 +134,9 @@ impl Problem {
                 .collect(),
             Place::Gpu(_) => KERNELS
                 .iter()
-                .map(|kernel| candidate(kernel.variant, self.order(kernel), &|| self.predict(kernel)))
+                .map(|kernel| {
+                    candidate(kernel.variant, self.order(kernel), &|| self.predict(kernel))
+                })
                 .collect(),
         };
         // The sort keeps the table's order where times are equal.
@@ -141,7 +147,9 @@ impl Problem {
     /// How long a variant takes, whether a plan may choose it or not.
     pub(crate) fn time_of(&self, variant: Variant) -> Duration {
         match self.place {
-            Place::Cpu { threads } => microseconds(processor::time(self, variant.family(), threads)),
+            Place::Cpu { threads } => {
+                microseconds(processor::time(self, variant.family(), threads))
+            }
             Place::Gpu(_) => self.predict(kernel(variant)),
         }
     }
@@ -155,7 +163,8 @@ impl Problem {
             Place::Gpu(_) => *self,
         };
         let direct = Variant::all().filter(|variant| variant.family() == Family::Direct);
-        let runs = direct.filter(|&variant| problem.place.is_cpu() || problem.runs(variant).is_ok());
+        let runs =
+            direct.filter(|&variant| problem.place.is_cpu() || problem.runs(variant).is_ok());
         runs.map(|variant| problem.time_of(variant)).min().unwrap_or_default()
     }
 
@@ -163,15 +172,17 @@ impl Problem {
     fn runs(&self, variant: Variant) -> Result<(), Why> {
         match self.place {
             Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
-            Place::Cpu { .. } => {
-                self.has_family(variant.family()).and_then(|()| match (self.way(variant.family()), variant) {
+            Place::Cpu { .. } => self.has_family(variant.family()).and_then(|()| {
+                match (self.way(variant.family()), variant) {
                     (None, Variant::RunningSums) => Err(Why::BYTES_ALONE),
                     (Some(Way::Counted { .. }), Variant::RunningSums) => Ok(()),
-                    (_, Variant::RunningSums) => Err("the taps are not equal, or too few to be counted".into()),
+                    (_, Variant::RunningSums) => {
+                        Err("the taps are not equal, or too few to be counted".into())
+                    }
                     (Some(way), _) if way.variant() != variant => Err(way.why().into()),
                     _ => Ok(()),
-                })
-            }
+                }
+            }),
         }
     }
 
@@ -203,7 +214,9 @@ impl Problem {
 
     /// Whether the requested variant runs on the CPU, where any variant of a family that exists does.
     pub(crate) fn check_on_cpu(&self, variant: Variant) -> Result<Variant> {
-        self.has_family(variant.family()).map(|()| variant).map_err(|why| unsupported(variant, &why))
+        self.has_family(variant.family())
+            .map(|()| variant)
+            .map_err(|why| unsupported(variant, &why))
     }
 
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
@@ -219,9 +232,12 @@ impl Problem {
         // part of a picture could be.
         let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);
         match variant {
-            Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes uncertain".into()),
+            Variant::Fourier if in_passes => {
+                Err("a row and a column of taps leave fewer bytes uncertain".into())
+            }
             Variant::Fourier if self.numbers.mean.is_some() => {
-                Err("means are made of sums of pixels, whose time hardly depends on the window".into())
+                Err("means are made of sums of pixels, whose time hardly depends on the window"
+                    .into())
             }
             // Whatever the kernel, those passes would be launched in its place.
             variant if variant != Variant::Separable && self.goes_by_passes(variant) => {
@@ -261,10 +277,15 @@ impl Problem {
         let each = slower * (kernel.cost)(self, self.place.machine());
         let work = match kernel.variant {
             Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
-            Variant::Separable if self.makes_bytes() && self.is_in_passes() => self.millions() * self.exact_passes(),
+            Variant::Separable if self.makes_bytes() && self.is_in_passes() => {
+                self.millions() * self.exact_passes()
+            }
             _ => self.millions() * each,
         };
-        let besides = BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
+        let besides = BESIDES
+            .iter()
+            .find(|&&(variant, _)| variant == kernel.variant)
+            .map_or(0.0, |&(_, time)| time);
         microseconds(LAUNCH + besides + work)
     }
 
@@ -284,15 +305,18 @@ impl Problem {
 
     /// Whether a GPU makes bytes by exact passes where this variant was asked for.
     fn goes_by_passes(&self, variant: Variant) -> bool {
-        let goes =
-            |rounding: Rounding| self.numbers.few.is_some_and(|few| rounding.share(self.order_of(variant)) > few);
+        let goes = |rounding: Rounding| {
+            self.numbers.few.is_some_and(|few| rounding.share(self.order_of(variant)) > few)
+        };
         !variant.takes_bytes_alone() && self.rounding.is_some_and(goes)
     }
 
     /// The order of a variant's f32 sums on a GPU, which bounds their error.
     fn order_of(&self, variant: Variant) -> Order {
         match variant {
-            Variant::Fourier => fourier::order((self.cols, self.rows), self.point, self.place.machine()),
+            Variant::Fourier => {
+                fourier::order((self.cols, self.rows), self.point, self.place.machine())
+            }
             _ => variant.family().into(),
         }
     }
@@ -330,7 +354,8 @@ impl Problem {
             true => 0.0,
             false => rounding.share(self.order_of(kernel.variant)),
         };
-        let alone = if 1e6 * self.millions() * share >= 1.0 { RESOLVE_ALONE * self.taps() } else { 0.0 };
+        let alone =
+            if 1e6 * self.millions() * share >= 1.0 { RESOLVE_ALONE * self.taps() } else { 0.0 };
         let each = (self.millions() * self.resolving(share)).max(alone);
         self.rank(kernel).mul_f64(parted) + microseconds(RESOLVE + each)
     }

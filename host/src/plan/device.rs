@@ -83,7 +83,8 @@ impl FromStr for Device {
         let wrong = || Error::Parameter {
             name: "device",
             value: text.to_owned(),
-            expected: "one of auto, cpu, gpu, gpu:N with N from 0, a list such as gpu:0,1, gpu:all".to_owned(),
+            expected: "one of auto, cpu, gpu, gpu:N with N from 0, a list such as gpu:0,1, gpu:all"
+                .to_owned(),
         };
         match text {
             "auto" => Ok(Self::Auto),

@@ -14,7 +14,9 @@ use crate::pipeline::check_alpha;
 use crate::plan::{Channels, agree, pixels};
 use crate::progress::Call;
 use crate::threads::{self, Effort};
-use crate::{Alpha, Border, Device, Error, Extra, Family, Filter, Gradient, Pipeline, Plan, Result, Variant};
+use crate::{
+    Alpha, Border, Device, Error, Extra, Family, Filter, Gradient, Pipeline, Plan, Result, Variant,
+};
 
 impl Plan {
     /// As [`Plan::run`], in f64 and on the CPU, for pictures and results of any type of numbers.
@@ -55,7 +57,11 @@ impl Plan {
     /// [`Error::Mismatch`] if sizes differ. [`Error::Parameter`] for a plan that was built for a
     /// GPU, for integers beyond 2^53, and for angles as integers. [`Error::Unsupported`] for a
     /// variant of spectra or of bytes. [`Error::HostMemory`].
-    pub fn run_f64<S: Number, D: Number>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+    pub fn run_f64<S: Number, D: Number>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
         let steps = [(self, Channels::First(src.shape().channels))];
         run_views(&steps, src, dst)
     }
@@ -69,7 +75,12 @@ impl Plan {
     /// # Safety
     /// As for [`passes::filter`]; both arrays have three axes, and no extent is 0.
     #[doc(hidden)]
-    pub unsafe fn run_arrays(&self, source: &Array, target: &Array, alpha: Option<Alpha>) -> Result<()> {
+    pub unsafe fn run_arrays(
+        &self,
+        source: &Array,
+        target: &Array,
+        alpha: Option<Alpha>,
+    ) -> Result<()> {
         let channels = source.shape[2];
         let filtered = match alpha {
             Some(mode) => {
@@ -103,7 +114,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// As for [`Plan::run_f64`].
-    pub fn run_f64<S: Number, D: Number>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+    pub fn run_f64<S: Number, D: Number>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
         let channels = Channels::First(src.shape().channels);
         let steps: Vec<_> = self.plans().iter().map(|plan| (plan, channels)).collect();
         run_views(&steps, src, dst)
@@ -162,11 +177,13 @@ unsafe fn run(steps: &[(&Plan, Channels)], source: &Array, target: &Array) -> Re
         let mut between: Option<Image<f64>> = None;
         for &(plan, channels) in others {
             let mut next = image_of(shape)?;
-            let from = between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
+            let from =
+                between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
             step(plan, channels, &from, &Array::of_mut(&mut next.view_mut()))?;
             between = Some(next);
         }
-        let from = between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
+        let from =
+            between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
         step(last, channels, &from, target)
     }
 }
@@ -296,7 +313,9 @@ impl Step<'_> {
         // From -0, to which adding changes nothing: an identity keeps it.
         let sums = Sums::InTurn { start: -0.0, taps };
         // SAFETY: the caller's promise.
-        unsafe { passes::filter(source, target, &reach, &sums, mode, &|done, all| stage.jobs(done, all)) }
+        unsafe {
+            passes::filter(source, target, &reach, &sums, mode, &|done, all| stage.jobs(done, all))
+        }
     }
 
     /// Converts values.
@@ -315,9 +334,12 @@ impl Step<'_> {
     unsafe fn correlate(&self, source: &Array, target: &Array, mode: Mode) -> Result<()> {
         let filter = &self.plan.filter;
         let Some(Products { point, terms }) = &self.products else {
-            let places = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
-            let taps =
-                numbered(filter.rows().saturating_mul(filter.cols()), places.map(|(row, col)| filter.tap(row, col)))?;
+            let places =
+                (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
+            let taps = numbered(
+                filter.rows().saturating_mul(filter.cols()),
+                places.map(|(row, col)| filter.tap(row, col)),
+            )?;
             // SAFETY: the caller's promise.
             return unsafe { self.pass(source, target, reach(filter), taps, mode) };
         };
@@ -361,7 +383,9 @@ impl Step<'_> {
         let [down, across] = reach(&self.plan.filter);
         // Above and below the image, each line is that of a row of the constant.
         let outside = match mode {
-            Mode::Constant(value) => Mode::Constant(row.iter().fold(-0.0, |sum, tap| sum + value * tap)),
+            Mode::Constant(value) => {
+                Mode::Constant(row.iter().fold(-0.0, |sum, tap| sum + value * tap))
+            }
             other => other,
         };
         // SAFETY: the caller's promise.
@@ -397,14 +421,18 @@ impl Step<'_> {
         let mode = Mode::from(self.plan.border);
         let parts = match mode {
             // Outside, the products are the constant's square, and alpha is the constant.
-            Mode::Constant(value) => vec![(0..last, Mode::Constant(value * value)), (last..last + 1, mode)],
+            Mode::Constant(value) => {
+                vec![(0..last, Mode::Constant(value * value)), (last..last + 1, mode)]
+            }
             _ => vec![(0..last + 1, mode)],
         };
         for (part, mode) in parts {
             // SAFETY: likewise.
             unsafe { self.correlate(&from.part(2, part.clone()), &to.part(2, part), mode)? };
         }
-        each_pixel(&mut sums, &|colour, alpha| *colour = if alpha == 0.0 { 0.0 } else { *colour / alpha });
+        each_pixel(&mut sums, &|colour, alpha| {
+            *colour = if alpha == 0.0 { 0.0 } else { *colour / alpha }
+        });
         // SAFETY: likewise.
         unsafe { self.copy(&Array::of(&sums.view()), target) }
     }
@@ -447,7 +475,11 @@ impl Step<'_> {
         };
         let Shape { width, height, .. } = shape_of(source);
         let rows = inside(filter.anchor().1, filter.rows(), height);
-        let columns = if rows.is_empty() { width..width } else { inside(filter.anchor().0, filter.cols(), width) };
+        let columns = if rows.is_empty() {
+            width..width
+        } else {
+            inside(filter.anchor().0, filter.cols(), width)
+        };
         let copy = |axis: usize, range: std::ops::Range<usize>, of: &Array, to: &Array| {
             // SAFETY: the caller's promise.
             unsafe { self.copy(&of.part(axis, range.clone()), &to.part(axis, range)) }
@@ -489,7 +521,12 @@ fn threads_for(values: usize, each: f64) -> usize {
 }
 
 /// Makes each value of `image` what `work` makes of it and of the other's, in so many nanoseconds.
-fn each(image: &mut Image<f64>, other: &Image<f64>, nanoseconds: f64, work: impl Fn(f64, f64) -> f64 + Sync) {
+fn each(
+    image: &mut Image<f64>,
+    other: &Image<f64>,
+    nanoseconds: f64,
+    work: impl Fn(f64, f64) -> f64 + Sync,
+) {
     let (values, others) = (image.as_mut_slice(), other.as_slice());
     let threads = threads_for(values.len(), nanoseconds);
     let parts = values.chunks_mut(CHUNK).zip(others.chunks(CHUNK));
@@ -523,7 +560,8 @@ impl<'a> Products<'a> {
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
             Some(variant) => Some(products).filter(|_| variant.family() == Family::Separable),
-            None => Some(products).filter(|products| products.are_worth(filter) && products.are_taps(filter)),
+            None => Some(products)
+                .filter(|products| products.are_worth(filter) && products.are_taps(filter)),
         })
     }
 

@@ -42,22 +42,31 @@ impl Problem {
         let (taps, is_line) = (cols.saturating_mul(rows), cols.min(rows) == 1);
         let has_spectra = spectrum::has_room(cols, rows, self.weight).is_ok();
         Some(match self.sum {
-            Some(_) if cols + rows <= SUMMED_TAPS => {
-                (Family::Separable, "on every device, such a sum of products goes by their rows and columns")
+            Some(_) if cols + rows <= SUMMED_TAPS => (
+                Family::Separable,
+                "on every device, such a sum of products goes by their rows and columns",
+            ),
+            None if is_line => {
+                (Family::Direct, "on every device, a row or a column of taps is one pass")
             }
-            None if is_line => (Family::Direct, "on every device, a row or a column of taps is one pass"),
             None if self.separable && taps <= ONE_BY_ONE => {
                 (Family::Direct, "on every device, up to 9 taps are taken one by one")
             }
-            None if self.separable => {
-                (Family::Separable, "on every device, more than 9 taps that separate are two passes")
-            }
-            None if taps <= DIRECT_TAPS => {
-                (Family::Direct, "on every device, up to 17x17 taps that do not separate are taken one by one")
-            }
+            None if self.separable => (
+                Family::Separable,
+                "on every device, more than 9 taps that separate are two passes",
+            ),
+            None if taps <= DIRECT_TAPS => (
+                Family::Direct,
+                "on every device, up to 17x17 taps that do not separate are taken one by one",
+            ),
             _ if has_spectra => (Family::Fourier, "on every device, so many taps go by spectra"),
-            Some(_) => (Family::Separable, "the taps' sizes add up to too little or too much for spectra"),
-            None => (Family::Direct, "the taps' sizes add up to too little or too much for spectra"),
+            Some(_) => {
+                (Family::Separable, "the taps' sizes add up to too little or too much for spectra")
+            }
+            None => {
+                (Family::Direct, "the taps' sizes add up to too little or too much for spectra")
+            }
         })
     }
 
@@ -118,13 +127,19 @@ mod tests {
 
     /// Taps that no row and column make, of which so many of each hundred are not 0.
     fn scattered(cols: usize, rows: usize, percent: usize) -> Filter {
-        let tap = |i: usize| if i * 37 % 100 < percent { (i * 7919 % 251) as f32 * 0.01 - 1.0 } else { 0.0 };
+        let tap = |i: usize| {
+            if i * 37 % 100 < percent { (i * 7919 % 251) as f32 * 0.01 - 1.0 } else { 0.0 }
+        };
         Filter::from_taps(cols, rows, &(0..cols * rows).map(tap).collect::<Vec<_>>()).unwrap()
     }
 
     fn filters() -> Vec<Filter> {
         for preset in Filter::PRESETS {
-            assert!(PRESETS.iter().any(|text| text.starts_with(preset.name)), "{} is not among them", preset.name);
+            assert!(
+                PRESETS.iter().any(|text| text.starts_with(preset.name)),
+                "{} is not among them",
+                preset.name
+            );
         }
         let line = |count: usize| (0..count).map(|i| 0.01 + (i * i % 7) as f32).collect::<Vec<_>>();
         let mut filters: Vec<_> = PRESETS.iter().map(|text| text.parse().unwrap()).collect();
@@ -160,24 +175,38 @@ mod tests {
     fn the_filter_alone_decides() {
         let other = |shared_memory| Machine { model: Model::Other { slower: 16.0 }, shared_memory };
         let h100 = Machine { model: Model::H100, ..Machine::H200 };
-        let mut places = [Machine::H200, h100, other(48 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
+        let mut places =
+            [Machine::H200, h100, other(48 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
         places.extend([1, 2, 16, 128].map(|threads| Place::Cpu { threads }));
         let scalars = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32];
         let types = scalars.into_iter().flat_map(|source| scalars.map(|target| (source, target)));
         let types: Vec<_> = types.filter(|&types| types != (Scalar::U8, Scalar::U8)).collect();
-        let sizes = [(1, 1), (1, 40), (7, 5), (30, 30), (40, 40), (300, 200), (1920, 1080), (16384, 16384)];
+        let sizes =
+            [(1, 1), (1, 40), (7, 5), (30, 30), (40, 40), (300, 200), (1920, 1080), (16384, 16384)];
         let borders = [Border::Reflect101, Border::Constant(0.5), Border::Wrap, Border::Keep];
         let mut seen = [0; 3];
         for (number, filter) in filters().into_iter().enumerate() {
-            let plan = Plan::builder(&filter).border(borders[number % 4]).device(Device::Cpu).build().unwrap();
+            let plan = Plan::builder(&filter)
+                .border(borders[number % 4])
+                .device(Device::Cpu)
+                .build()
+                .unwrap();
             let mut found = None;
             for (at, (width, height)) in sizes.into_iter().enumerate() {
                 // Each type with some sizes and channels.
-                for (&kinds, channels) in
-                    types.iter().zip([1, 3, 4, 2].into_iter().cycle()).skip((number + at) % 3).step_by(3)
+                for (&kinds, channels) in types
+                    .iter()
+                    .zip([1, 3, 4, 2].into_iter().cycle())
+                    .skip((number + at) % 3)
+                    .step_by(3)
                 {
                     for &place in &places {
-                        let problem = plan.problem_for(Shape { width, height, channels }, channels, kinds, place);
+                        let problem = plan.problem_for(
+                            Shape { width, height, channels },
+                            channels,
+                            kinds,
+                            place,
+                        );
                         let first = problem.candidates().swap_remove(0);
                         let family = first.variant.family();
                         let what = format!(
@@ -211,8 +240,14 @@ mod tests {
         let f32s = |filter| family(filter, Scalar::F32, Scalar::F32);
         assert_eq!(f32s(scattered(17, 17, 100)), Some(Family::Direct));
         assert_eq!(f32s(scattered(18, 17, 100)), Some(Family::Fourier));
-        assert_eq!(f32s(Filter::separable(&[1.0, 2.0, 1.0], &[1.0, 3.0, 1.0]).unwrap()), Some(Family::Direct));
-        assert_eq!(f32s(Filter::separable(&[1.0, 2.0], &[1.0, 3.0, 1.0, 3.0, 1.0]).unwrap()), Some(Family::Separable));
+        assert_eq!(
+            f32s(Filter::separable(&[1.0, 2.0, 1.0], &[1.0, 3.0, 1.0]).unwrap()),
+            Some(Family::Direct)
+        );
+        assert_eq!(
+            f32s(Filter::separable(&[1.0, 2.0], &[1.0, 3.0, 1.0, 3.0, 1.0]).unwrap()),
+            Some(Family::Separable)
+        );
         assert_eq!(f32s(Filter::separable(&[1.0; 100], &[2.0]).unwrap()), Some(Family::Direct));
         assert_eq!(f32s(Filter::unsharp(4.0, 1.0).unwrap()), Some(Family::Separable));
         assert_eq!(f32s(Filter::unsharp(5.0, 1.0).unwrap()), Some(Family::Fourier));
@@ -223,8 +258,14 @@ mod tests {
         assert_eq!(f32s(Filter::from_taps(19, 19, &taps).unwrap()), Some(Family::Direct));
         // Bytes made of bytes are the same from every family; what becomes of them else is not.
         assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::U8, Scalar::U8), None);
-        assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::U8, Scalar::F32), Some(Family::Separable));
-        assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::F32, Scalar::U8), Some(Family::Separable));
+        assert_eq!(
+            family(Filter::gaussian(2.0).unwrap(), Scalar::U8, Scalar::F32),
+            Some(Family::Separable)
+        );
+        assert_eq!(
+            family(Filter::gaussian(2.0).unwrap(), Scalar::F32, Scalar::U8),
+            Some(Family::Separable)
+        );
     }
 
     /// Every GPU has room for spectra: one with the least shared memory that the drivers' documents name.

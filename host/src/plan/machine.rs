@@ -81,7 +81,9 @@ mod tests {
     #[test]
     fn times_are_interpolated() {
         let times = &[(10.0, 1.0), (20.0, 2.0), (40.0, 6.0)];
-        for (work, time) in [(5.0, 1.0), (10.0, 1.0), (15.0, 1.5), (20.0, 2.0), (30.0, 4.0), (50.0, 8.0)] {
+        for (work, time) in
+            [(5.0, 1.0), (10.0, 1.0), (15.0, 1.5), (20.0, 2.0), (30.0, 4.0), (50.0, 8.0)]
+        {
             assert_eq!(interpolated(times, work), time, "{work}");
         }
     }

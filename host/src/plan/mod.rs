@@ -13,7 +13,10 @@ mod place;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
 mod processor;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "colours are weighted on the CPU alone"))]
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "colours are weighted on the CPU alone")
+)]
 pub(crate) mod ran;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
@@ -191,7 +194,10 @@ impl PlanBuilder {
     /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn progress(mut self, report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+    pub fn progress(
+        mut self,
+        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
         self.report = Report::new(report);
         self
     }
@@ -231,7 +237,9 @@ impl PlanBuilder {
             let passes = filter.is_separable() || filter.sum().is_some();
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
-                None if variant.family() == Family::Separable && !passes => Some(Why::NOT_SEPARABLE.to_string()),
+                None if variant.family() == Family::Separable && !passes => {
+                    Some(Why::NOT_SEPARABLE.to_string())
+                }
                 None => None,
             };
             if let Some(reason) = reason {
@@ -239,10 +247,13 @@ impl PlanBuilder {
             }
         }
         let on_cpu = || cpu::Engine::new(&filter, self.border).map(Box::new);
-        let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
+        let on_gpus =
+            |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (Engine::Cpu(on_cpu()?), Device::Cpu, None),
-            Device::Gpu(ordinal) => (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None),
+            Device::Gpu(ordinal) => {
+                (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None)
+            }
             Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
             Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
             Device::Auto => match self.auto(on_cpu()?) {
@@ -268,12 +279,21 @@ impl PlanBuilder {
     }
 
     #[cfg(feature = "gpu")]
-    fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
-        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals).map(Engine::Gpu)
+    fn gpus(
+        &self,
+        step: (&Filter, Option<Gradient>),
+        ordinals: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Engine> {
+        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals)
+            .map(Engine::Gpu)
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpus(&self, _: (&Filter, Option<Gradient>), _: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+    fn gpus(
+        &self,
+        _: (&Filter, Option<Gradient>),
+        _: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Engine> {
         Err(Error::NoGpu { reason: WITHOUT.into() })
     }
 
@@ -281,9 +301,11 @@ impl PlanBuilder {
     #[cfg(feature = "gpu")]
     fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
         match crate::gpu::Gpu::driver() {
-            Ok(()) => {
-                Ok(Engine::Auto(Box::new(place::Auto::new(*cpu, (self.limits.clone(), self.autotune), self.cpu_times))))
-            }
+            Ok(()) => Ok(Engine::Auto(Box::new(place::Auto::new(
+                *cpu,
+                (self.limits.clone(), self.autotune),
+                self.cpu_times,
+            )))),
             Err(reason) => Err((cpu, reason)),
         }
     }
@@ -325,7 +347,11 @@ impl Plan {
     /// The device that the plan runs on: [`Device::Auto`] if each call chooses between the CPU and the first GPU. A plan for
     /// [`Device::Auto`] that has no GPU to choose runs on [`Device::Cpu`], and [`Plan::fallback`] says why.
     pub fn device(&self) -> Device {
-        if self.device == Device::Auto && self.fallback().is_some() { Device::Cpu } else { self.device }
+        if self.device == Device::Auto && self.fallback().is_some() {
+            Device::Cpu
+        } else {
+            self.device
+        }
     }
 
     /// Whether results are averages of pixels: see [`Filter::is_average`].
@@ -348,7 +374,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        let scalar = if self.variant.is_some_and(Variant::takes_bytes_alone) { Scalar::U8 } else { Scalar::F32 };
+        let scalar = if self.variant.is_some_and(Variant::takes_bytes_alone) {
+            Scalar::U8
+        } else {
+            Scalar::F32
+        };
         self.variant_of(shape, scalar, scalar)
     }
 
@@ -361,7 +391,13 @@ impl Plan {
     }
 
     /// The variant for a picture of which so many channels are filtered.
-    fn variant_on(&self, on: On<'_>, shape: Shape, filtered: usize, kinds: (Scalar, Scalar)) -> Result<Variant> {
+    fn variant_on(
+        &self,
+        on: On<'_>,
+        shape: Shape,
+        filtered: usize,
+        kinds: (Scalar, Scalar),
+    ) -> Result<Variant> {
         let place = on.place();
         let problem = self.problem_for(shape, filtered, kinds, place);
         let variant = match on {
@@ -375,7 +411,11 @@ impl Plan {
         };
         let named = self.gradient.map(|gradient| gradient.to_string());
         let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
-        variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
+        variant.ok_or(Error::Parameter {
+            name: "the step",
+            value: named.unwrap_or_default(),
+            expected,
+        })
     }
 
     /// The order in which the CPU sums a picture of this shape, of which so many channels are filtered.
@@ -395,7 +435,12 @@ impl Plan {
 
     /// The kernel that the plan runs for a problem on one of its GPUs.
     #[cfg(feature = "gpu")]
-    fn prepare(&self, problem: &Problem, gpus: &OnGpus, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+    fn prepare(
+        &self,
+        problem: &Problem,
+        gpus: &OnGpus,
+        engine: &crate::gpu::engine::Engine,
+    ) -> Result<Prepared> {
         if let Some(gradient) = self.gradient {
             return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
         }
@@ -434,7 +479,9 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
-        let place = self.usual().map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
+        let place = self
+            .usual()
+            .map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
         if self.gradient.is_some() {
             Vec::new()
         } else {
@@ -443,8 +490,14 @@ impl Plan {
     }
 
     /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
-    pub fn candidates_on_h200(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
-        let problem = self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
+    pub fn candidates_on_h200(
+        &self,
+        shape: Shape,
+        source: Scalar,
+        target: Scalar,
+    ) -> Vec<Candidate> {
+        let problem =
+            self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
@@ -480,7 +533,9 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
-            point: *self.point.get_or_init(|| crate::kernels::fourier::point(self.filter_of_bytes()) != 0.0),
+            point: *self
+                .point
+                .get_or_init(|| crate::kernels::fourier::point(self.filter_of_bytes()) != 0.0),
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,
@@ -509,7 +564,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.
     /// After an error the contents of `dst` are unspecified.
-    pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(&self, src: &S, dst: &mut D) -> Result<()> {
+    pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(
+        &self,
+        src: &S,
+        dst: &mut D,
+    ) -> Result<()> {
         let src = src.as_image()?;
         self.run_channels(&src, &mut dst.as_image_mut()?, src.shape().channels)
     }
@@ -560,7 +619,12 @@ impl Plan {
     }
 
     /// Filters a picture of the destination's shape.
-    fn run_as(&self, channels: Channels, src: StoredView<'_>, mut dst: StoredViewMut<'_>) -> Result<()> {
+    fn run_as(
+        &self,
+        channels: Channels,
+        src: StoredView<'_>,
+        mut dst: StoredViewMut<'_>,
+    ) -> Result<()> {
         let kinds = (src.scalar(), dst.scalar());
         let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
         let call = self.report.call(pixels(src.shape()));
@@ -618,7 +682,9 @@ impl Plan {
             (Channels::First(filtered), Some(gradient)) => {
                 engine.run_gradient(gradient, src, dst, filtered, stage).map(|()| Ran::Gradient)
             }
-            (Channels::First(filtered), None) => engine.run(family, src, dst, filtered, stage).map(Ran::Variant),
+            (Channels::First(filtered), None) => {
+                engine.run(family, src, dst, filtered, stage).map(Ran::Variant)
+            }
         }?;
         launched.note(ran);
         Ok(())
@@ -631,7 +697,11 @@ impl Plan {
         if kinds == (Scalar::U8, Scalar::U8) {
             self.border.check_is_byte()?;
         }
-        if matches!(kinds.1, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(kinds.1.name()) }
+        if matches!(kinds.1, Scalar::F16 | Scalar::F32) {
+            Ok(())
+        } else {
+            self.check_takes_integers(kinds.1.name())
+        }
     }
 
     /// # Errors
@@ -640,7 +710,11 @@ impl Plan {
         match self.gradient {
             Some(gradient) if gradient.is_angle() => {
                 let expected = "f16, f32 or f64 for angles, which are from -pi to pi".to_owned();
-                Err(Error::Parameter { name: "the type of the results", value: target.to_owned(), expected })
+                Err(Error::Parameter {
+                    name: "the type of the results",
+                    value: target.to_owned(),
+                    expected,
+                })
             }
             _ => Ok(()),
         }
@@ -672,7 +746,11 @@ impl Plan {
     }
 
     /// Filters pictures, all of the same types.
-    fn run_all(&self, kinds: (Scalar, Scalar), pictures: &mut [(StoredView<'_>, StoredViewMut<'_>)]) -> Result<()> {
+    fn run_all(
+        &self,
+        kinds: (Scalar, Scalar),
+        pictures: &mut [(StoredView<'_>, StoredViewMut<'_>)],
+    ) -> Result<()> {
         let in_batch = |(picture, error)| Error::InBatch { picture, error: Box::new(error) };
         let wrong = pictures.iter().enumerate().find_map(|(number, (src, dst))| {
             let error = agree(src.shape(), dst.shape()).err()?;
@@ -682,30 +760,46 @@ impl Plan {
         let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
         let call = self.report.call(all);
         self.check_kinds(kinds).map_err(|error| in_batch((0, error)))?;
-        let seen: Vec<_> =
-            pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
+        let seen: Vec<_> = pictures[..right]
+            .iter()
+            .map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape()))
+            .collect();
         // Each picture says how many of its channels are filtered.
         let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
-        run(&[(self, channels)], &Job::of(kinds, &seen), |place, launched| match self.on(place)? {
-            On::Cpu(engine) => {
-                let mut before = 0;
-                for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                    let (shape, pixels) = (src.shape(), pixels(src.shape()));
-                    let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
-                    self.family_on_cpu(engine, shape, shape.channels, kinds)
-                        .and_then(|family| self.run_on_cpu((engine, &launched[0]), family, channels, src, dst, stage))
-                        .map_err(|error| in_batch((number, error)))?;
-                    before += pixels;
+        run(&[(self, channels)], &Job::of(kinds, &seen), |place, launched| {
+            match self.on(place)? {
+                On::Cpu(engine) => {
+                    let mut before = 0;
+                    for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
+                        let (shape, pixels) = (src.shape(), pixels(src.shape()));
+                        let (channels, stage) =
+                            (Channels::First(shape.channels), call.stage(before, pixels));
+                        self.family_on_cpu(engine, shape, shape.channels, kinds)
+                            .and_then(|family| {
+                                self.run_on_cpu(
+                                    (engine, &launched[0]),
+                                    family,
+                                    channels,
+                                    src,
+                                    dst,
+                                    stage,
+                                )
+                            })
+                            .map_err(|error| in_batch((number, error)))?;
+                        before += pixels;
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-            #[cfg(feature = "gpu")]
-            On::Gpu(gpus) => {
-                let pictures = pictures[..right].iter_mut();
-                let mut pictures: Vec<_> =
-                    pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
-                let step = self.step_on((gpus, &launched[0]), Channels::First(1), kinds.1, None);
-                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
+                #[cfg(feature = "gpu")]
+                On::Gpu(gpus) => {
+                    let pictures = pictures[..right].iter_mut();
+                    let mut pictures: Vec<_> = pictures
+                        .map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels))
+                        .collect();
+                    let step =
+                        self.step_on((gpus, &launched[0]), Channels::First(1), kinds.1, None);
+                    flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
+                }
             }
         })?;
         call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
@@ -730,19 +824,37 @@ impl Plan {
             }
         };
         let takes_all = channels == Channels::Weighted;
-        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target, takes_all, launched }
+        flow::Step {
+            engines: &gpus.engines,
+            prepare: Box::new(prepare),
+            target,
+            takes_all,
+            launched,
+        }
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
     #[cfg(feature = "gpu")]
-    fn prepared(&self, gpus: &OnGpus, kinds: (Scalar, Scalar), shape: Shape, filtered: usize) -> Result<Prepared> {
+    fn prepared(
+        &self,
+        gpus: &OnGpus,
+        kinds: (Scalar, Scalar),
+        shape: Shape,
+        filtered: usize,
+    ) -> Result<Prepared> {
         let engine = &gpus.engines[0];
         let problem = self.problem_for(shape, filtered, kinds, On::Gpu(gpus).place());
         self.prepare(&problem, gpus, engine)
     }
 
     /// The problem of pictures from host memory, of which so many channels are filtered.
-    fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
+    fn problem_for(
+        &self,
+        shape: Shape,
+        filtered: usize,
+        (source, target): (Scalar, Scalar),
+        place: Place,
+    ) -> Problem {
         // No fast kernel takes several interleaved channels of f32: they become planes.
         let planes = source == Scalar::F32;
         let bytes = (source, target) == (Scalar::U8, Scalar::U8);
@@ -769,7 +881,12 @@ impl Plan {
     /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors. A plan on
     /// [`Device::Auto`] runs on the images' GPU, whichever that is.
     #[cfg(feature = "gpu")]
-    pub fn run_on_device(&self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<()> {
+    pub fn run_on_device(
+        &self,
+        src: &DeviceImage,
+        dst: &mut DeviceImage,
+        stream: &mut Stream,
+    ) -> Result<()> {
         self.run_part(&src.view(), &mut dst.view_mut(), &Part::whole(src.shape()), stream)
     }
 
@@ -852,7 +969,8 @@ impl Plan {
             source_is_aligned: src.is_aligned(),
             ..of_shape
         };
-        let ran = engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
+        let ran =
+            engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
         ran::keep_one(self.number, ran);
         Ok(())
     }
@@ -903,5 +1021,9 @@ pub(crate) fn pixels(shape: Shape) -> u64 {
 /// # Errors
 /// [`Error::Mismatch`] if sizes differ.
 pub(crate) fn agree(src: Shape, dst: Shape) -> Result<()> {
-    if src == dst { Ok(()) } else { Err(Error::Mismatch { src: src.to_string(), dst: dst.to_string() }) }
+    if src == dst {
+        Ok(())
+    } else {
+        Err(Error::Mismatch { src: src.to_string(), dst: dst.to_string() })
+    }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 #[cfg(feature = "gpu")]
 use std::time::Instant;
 
-use super::auto::{self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work};
+use super::auto::{
+    self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work,
+};
 #[cfg(feature = "gpu")]
 use super::auto::{Kind, Verdict};
 use super::machine::Machine;
@@ -56,7 +58,9 @@ impl OnGpus {
             (info.name.clone(), info.capability, info.shared_memory)
         };
         let mut kinds = engines.iter().map(kind);
-        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        let first = kinds
+            .next()
+            .ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
         if let Some(other) = kinds.find(|other| *other != first) {
             let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
             let value = format!("{device}, which are {} and {}", first.0, other.0);
@@ -215,11 +219,14 @@ impl Job {
     }
 
     fn add(&mut self, shape: Shape, count: usize, pinned: (bool, bool)) {
-        let values = shape.width as f64 * shape.height as f64 * shape.channels as f64 * count as f64;
-        let (source, results) = (values * self.kinds.0.bytes() as f64, values * self.kinds.1.bytes() as f64);
+        let values =
+            shape.width as f64 * shape.height as f64 * shape.channels as f64 * count as f64;
+        let (source, results) =
+            (values * self.kinds.0.bytes() as f64, values * self.kinds.1.bytes() as f64);
         self.load.source += source;
         self.load.results += results;
-        self.load.staged += if pinned.0 { 0.0 } else { source } + if pinned.1 { 0.0 } else { results };
+        self.load.staged +=
+            if pinned.0 { 0.0 } else { source } + if pinned.1 { 0.0 } else { results };
         match self.shapes.last_mut() {
             Some((last, number)) if *last == shape => *number += count,
             _ => self.shapes.push((shape, count)),
@@ -285,7 +292,9 @@ pub(crate) fn run<T>(
 fn lacks_memory(error: &Error) -> bool {
     match error {
         Error::InBatch { error, .. } => lacks_memory(error),
-        Error::DeviceMemory { .. } | Error::HostMemory { .. } | Error::Parameter { name: "memory", .. } => true,
+        Error::DeviceMemory { .. }
+        | Error::HostMemory { .. }
+        | Error::Parameter { name: "memory", .. } => true,
         _ => false,
     }
 }
@@ -307,7 +316,12 @@ fn give_up_what_is_lost(error: &Error) {
 #[cfg(feature = "gpu")]
 impl Auto {
     /// See [`run`].
-    fn run<T>(&self, plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+    fn run<T>(
+        &self,
+        plans: &[(&Plan, Channels)],
+        job: &Job,
+        mut work: impl FnMut(Where) -> Result<T>,
+    ) -> Result<T> {
         if opening::failure().is_some() || job.load.pictures == 0.0 {
             return work(Where::Cpu);
         }
@@ -321,7 +335,8 @@ impl Auto {
             match &outcome {
                 Ok(_) => {
                     let mut setup = self.setup();
-                    *setup = Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
+                    *setup =
+                        Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
                     drop(setup);
                     // The first call loads kernels and takes memory.
                     if job.alone && !first {
@@ -381,21 +396,27 @@ impl Auto {
     fn forecast(&self, plans: &[(&Plan, Channels)], job: &Job) -> Forecast {
         let link = opening::link();
         // All that a forecast depends on. Calls of one kind often follow each other.
-        let mut key = vec![plans.len() as u64, u64::from(link.is_some()), rayon::current_num_threads() as u64];
+        let mut key = vec![
+            plans.len() as u64,
+            u64::from(link.is_some()),
+            rayon::current_num_threads() as u64,
+        ];
         key.extend([job.kinds.0, job.kinds.1, job.between].map(|scalar| scalar as u64));
         key.push(job.load.staged.to_bits());
         key.extend(plans.iter().map(|(_, channels)| match channels {
             Channels::First(filtered) => *filtered as u64,
             Channels::Weighted => 0,
         }));
-        let shape = |&(shape, count): &(Shape, usize)| [shape.width, shape.height, shape.channels, count];
+        let shape =
+            |&(shape, count): &(Shape, usize)| [shape.width, shape.height, shape.channels, count];
         key.extend(job.shapes.iter().flat_map(shape).map(|number| number as u64));
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, forecast)) = last().as_ref().filter(|(known, _)| *known == key) {
             return *forecast;
         }
         let times = Times::new(plans, job, machine(), link.unwrap_or(Link::ASSUMED));
-        let forecast = Forecast { kind: kind(plans, job), times: times.pair(), setup: job.load.setup() };
+        let forecast =
+            Forecast { kind: kind(plans, job), times: times.pair(), setup: job.load.setup() };
         *last() = Some((key, forecast));
         forecast
     }
@@ -407,7 +428,14 @@ fn kind(plans: &[(&Plan, Channels)], job: &Job) -> Kind {
     let mut hash = DefaultHasher::new();
     for (plan, channels) in plans {
         let filter = &plan.filter;
-        (filter.cols(), filter.rows(), filter.is_separable(), plan.gradient.is_some(), plan.variant).hash(&mut hash);
+        (
+            filter.cols(),
+            filter.rows(),
+            filter.is_separable(),
+            plan.gradient.is_some(),
+            plan.variant,
+        )
+            .hash(&mut hash);
         (*channels == Channels::Weighted).hash(&mut hash);
     }
     // Within a factor of two.
@@ -434,7 +462,8 @@ impl Times {
                 let source = if number == 0 { job.kinds.0 } else { job.between };
                 let target = if number + 1 == plans.len() { job.kinds.1 } else { job.between };
                 for &(shape, count) in &job.shapes {
-                    seconds += plan.predicted(place, shape, (source, target), *channels)? * count as f64;
+                    seconds +=
+                        plan.predicted(place, shape, (source, target), *channels)? * count as f64;
                 }
             }
             Some(seconds)
@@ -478,7 +507,13 @@ impl Plan {
     #[cfg(feature = "gpu")]
     fn auto_on(&self, auto: &Auto, ordinal: u32) -> Result<OnGpus> {
         let step = (&self.filter, self.gradient);
-        OnGpus::new(step, self.border, (&auto.settings.0, auto.settings.1), self.device, &mut std::iter::once(ordinal))
+        OnGpus::new(
+            step,
+            self.border,
+            (&auto.settings.0, auto.settings.1),
+            self.device,
+            &mut std::iter::once(ordinal),
+        )
     }
 
     /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which is open.
@@ -509,7 +544,13 @@ impl Plan {
     }
 
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
-    fn predicted(&self, place: Place, shape: Shape, kinds: (Scalar, Scalar), channels: Channels) -> Option<f64> {
+    fn predicted(
+        &self,
+        place: Place,
+        shape: Shape,
+        kinds: (Scalar, Scalar),
+        channels: Channels,
+    ) -> Option<f64> {
         let filtered = match channels {
             Channels::First(filtered) => filtered,
             Channels::Weighted => shape.channels,
@@ -585,7 +626,8 @@ impl Plan {
             let odds = match &self.engine {
                 Engine::Auto(auto) => auto.odds(&auto.forecast(&plans, &job)),
                 engine => {
-                    let times = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).pair();
+                    let times =
+                        Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).pair();
                     let times = auto::known().corrected(kind(&plans, &job), times);
                     let no_gpu = matches!(engine, Engine::Cpu(_)) && Gpu::driver().is_err();
                     let readiness = if no_gpu { Readiness::Never } else { opening::readiness() };
@@ -597,7 +639,11 @@ impl Plan {
         #[cfg(not(feature = "gpu"))]
         let (machine, link, odds) = {
             let times = Times::new(&plans, &job, Machine::H200, Link::ASSUMED).pair();
-            (Machine::H200, None, Odds { times, readiness: Readiness::Never, setup: 0.0, lost: 0.0, tries: false })
+            (
+                Machine::H200,
+                None,
+                Odds { times, readiness: Readiness::Never, setup: 0.0, lost: 0.0, tries: false },
+            )
         };
         let Odds { times, readiness, setup, .. } = odds;
         let parts = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).gpu;
@@ -615,7 +661,8 @@ impl Plan {
             }),
             measured: link.map(|link| (link.up, link.down)),
         });
-        let device = if odds.verdict().place() == Where::Cpu { Device::Cpu } else { Device::Gpu(0) };
+        let device =
+            if odds.verdict().place() == Where::Cpu { Device::Cpu } else { Device::Gpu(0) };
         let cpu = times.cpu.is_finite().then(|| time(times.cpu));
         let why = match self.fallback() {
             Some(Error::NoGpu { reason }) => reason.clone(),
@@ -656,9 +703,13 @@ mod tests {
         let slower = Machine { model: Model::Other { slower: 16.0 }, ..Machine::H200 };
         let shape = Shape { width: 8192, height: 8192, channels: 3 };
         for sigma in [0.5, 1.0, 2.0, 4.0, 8.0] {
-            let plan = Plan::builder(Filter::gaussian(sigma).unwrap()).device(Device::Cpu).build().unwrap();
+            let plan = Plan::builder(Filter::gaussian(sigma).unwrap())
+                .device(Device::Cpu)
+                .build()
+                .unwrap();
             let chosen = |machine| {
-                let problem = plan.problem_for(shape, 3, (Scalar::U8, Scalar::U8), Place::Gpu(machine));
+                let problem =
+                    plan.problem_for(shape, 3, (Scalar::U8, Scalar::U8), Place::Gpu(machine));
                 problem.candidates()[0].variant
             };
             assert_eq!(chosen(slower), chosen(Machine::H200), "sigma {sigma}");

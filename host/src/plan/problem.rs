@@ -116,7 +116,12 @@ impl Problem {
 
 /// The rows that results in `rows` of an image of `height` rows read, for a window of `len` rows with its anchor at row
 /// `anchor`: from the first to the last of them.
-pub(crate) fn rows_read(border: u32, (anchor, len): (usize, usize), rows: Range<usize>, height: usize) -> Range<usize> {
+pub(crate) fn rows_read(
+    border: u32,
+    (anchor, len): (usize, usize),
+    rows: Range<usize>,
+    height: usize,
+) -> Range<usize> {
     let first = rows.start as i64 - anchor as i64;
     // The row after the last one, counted without a border.
     let end = rows.end as i64 - anchor as i64 + len as i64 - 1;
@@ -153,7 +158,11 @@ mod tests {
         for mode in border::CONSTANT..=border::KEEP {
             for n in 1..9 {
                 for i in -40..40 {
-                    assert_eq!(border::resolve_briefly(mode, i, n), border::resolve(mode, i, n), "{mode}: {i} of {n}");
+                    assert_eq!(
+                        border::resolve_briefly(mode, i, n),
+                        border::resolve(mode, i, n),
+                        "{mode}: {i} of {n}"
+                    );
                 }
             }
         }
@@ -161,20 +170,28 @@ mod tests {
 
     #[test]
     fn rows_that_are_read_are_those_that_the_rule_finds() {
-        for mode in
-            [border::CONSTANT, border::REPLICATE, border::REFLECT, border::REFLECT_101, border::WRAP, border::KEEP]
-        {
+        for mode in [
+            border::CONSTANT,
+            border::REPLICATE,
+            border::REFLECT,
+            border::REFLECT_101,
+            border::WRAP,
+            border::KEEP,
+        ] {
             for height in 1..8usize {
                 for len in 1..12usize {
                     for anchor in 0..len {
                         for start in 0..height {
                             for end in start + 1..=height {
                                 let found: Vec<i32> = (start..end)
-                                    .flat_map(|y| (0..len).map(move |row| (y + row) as i32 - anchor as i32))
+                                    .flat_map(|y| {
+                                        (0..len).map(move |row| (y + row) as i32 - anchor as i32)
+                                    })
                                     .map(|y| border::resolve(mode, y, height as i32))
                                     .filter(|&y| y >= 0)
                                     .collect();
-                                let (least, most) = (*found.iter().min().unwrap(), *found.iter().max().unwrap());
+                                let (least, most) =
+                                    (*found.iter().min().unwrap(), *found.iter().max().unwrap());
                                 let expected = least as usize..most as usize + 1;
                                 let read = rows_read(mode, (anchor, len), start..end, height);
                                 assert_eq!(

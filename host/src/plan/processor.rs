@@ -31,8 +31,15 @@ pub(crate) fn direct(taps: usize) -> f64 {
 }
 
 /// The same for a row pass and a column pass, by the taps of both.
-const PASSES: Curve =
-    &[(10.0, 0.57), (18.0, 0.69), (34.0, 0.95), (66.0, 1.6), (130.0, 3.1), (258.0, 6.06), (1602.0, 42.0)];
+const PASSES: Curve = &[
+    (10.0, 0.57),
+    (18.0, 0.69),
+    (34.0, 0.95),
+    (66.0, 1.6),
+    (130.0, 3.1),
+    (258.0, 6.06),
+    (1602.0, 42.0),
+];
 
 /// The part of [`PASSES`] that is the row pass.
 const ACROSS: f64 = 0.6;
@@ -90,7 +97,13 @@ fn effort(problem: &Problem, family: Family) -> Effort {
 
 impl Plan {
     /// What a picture takes on the CPU.
-    pub(super) fn effort(&self, family: Family, channels: Channels, shape: Shape, kinds: (Scalar, Scalar)) -> Effort {
+    pub(super) fn effort(
+        &self,
+        family: Family,
+        channels: Channels,
+        shape: Shape,
+        kinds: (Scalar, Scalar),
+    ) -> Effort {
         let (filtered, times) = match channels {
             Channels::First(filtered) => (filtered, 1.0),
             Channels::Weighted => (shape.channels, WEIGHTED),
@@ -126,11 +139,16 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         let beside = BESIDE * (cols * problem.planes * height) as f64;
         return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
     }
-    if let Some((terms, point)) = problem.sum.filter(|_| way == Some(Way::Terms) || family == Family::Separable) {
+    if let Some((terms, point)) =
+        problem.sum.filter(|_| way == Some(Way::Terms) || family == Family::Separable)
+    {
         let (once, jobs) = passes(problem, threads);
         let doubts = doubts(problem, Order::Terms, terms as f64 * problem.pair_taps(), terms);
         let point = if point { POINT } else { 0.0 };
-        return Work { nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)), jobs };
+        return Work {
+            nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)),
+            jobs,
+        };
     }
     let family = way.map_or(family, |way| way.variant().family());
     match family {
@@ -148,7 +166,12 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
             let apart = if by_rows { 2.8 / cols as f64 * each } else { 0.0 };
             let doubts = doubts(problem, order, problem.taps(), 0);
             let padded = in_tiles(problem, 64) * each;
-            Work { nanoseconds: padded + results * (apart + doubts + conversion(problem)) + ROW * height as f64, jobs }
+            Work {
+                nanoseconds: padded
+                    + results * (apart + doubts + conversion(problem))
+                    + ROW * height as f64,
+                jobs,
+            }
         }
     }
 }
@@ -190,7 +213,12 @@ fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
 fn doubts(problem: &Problem, order: Order, taps: f64, columns: usize) -> f64 {
     let Some(rounding) = problem.rounding else { return 0.0 };
     let columns = rounding.left(order).map(|left| (columns * problem.rows, left));
-    let resolving = Resolving::new((problem.cols, problem.rows), problem.planes, (taps, rounding.exact_taps), columns);
+    let resolving = Resolving::new(
+        (problem.cols, problem.rows),
+        problem.planes,
+        (taps, rounding.exact_taps),
+        columns,
+    );
     (rounding.share(order) * resolving.alone()).min(resolving.per_result)
 }
 
@@ -219,10 +247,15 @@ fn spectra(problem: &Problem) -> Work {
     let beside = problem.width.div_ceil(2 * inside(cols, tile.width));
     let jobs = problem.height.div_ceil(inside(rows, tile.height)) * beside;
     let doubts = match (precision, share) {
-        (Precision::Single, Some(share)) => share * spectrum::doubt(problem.cols, problem.rows) * results(problem),
+        (Precision::Single, Some(share)) => {
+            share * spectrum::doubt(problem.cols, problem.rows) * results(problem)
+        }
         _ => 0.0,
     };
-    Work { nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision) + doubts, jobs }
+    Work {
+        nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision) + doubts,
+        jobs,
+    }
 }
 
 #[cfg(test)]
@@ -253,30 +286,45 @@ mod tests {
             let (plan, shape) = (plan(filter), Shape { width, height, channels });
             let effort = plan.effort(Family::Separable, Channels::First(channels), shape, kinds);
             let found = effort.threads(128);
-            assert!(threads.contains(&found), "{filter} of {shape}: {found} threads for {effort:?}");
+            assert!(
+                threads.contains(&found),
+                "{filter} of {shape}: {found} threads for {effort:?}"
+            );
         }
     }
 
     /// With more threads, no picture's predicted time is much longer, jobs that end late included.
     #[test]
     fn more_threads_are_never_predicted_to_be_slower() {
-        for filter in
-            ["gaussian:sigma=0.5", "gaussian:sigma=2", "gaussian:sigma=20", "box:size=31", "motion:length=15,angle=30"]
-        {
+        for filter in [
+            "gaussian:sigma=0.5",
+            "gaussian:sigma=2",
+            "gaussian:sigma=20",
+            "box:size=31",
+            "motion:length=15,angle=30",
+        ] {
             let plan = plan(filter);
             for side in [16, 64, 256, 512, 1024, 2048, 4096, 16384] {
-                for (kinds, channels) in [BYTES, FLOATS].into_iter().flat_map(|kinds| [(kinds, 1), (kinds, 3)]) {
+                for (kinds, channels) in
+                    [BYTES, FLOATS].into_iter().flat_map(|kinds| [(kinds, 1), (kinds, 3)])
+                {
                     let shape = Shape { width: side, height: side, channels };
-                    let problem = plan.problem_for(shape, channels, kinds, Place::Cpu { threads: 1 });
+                    let problem =
+                        plan.problem_for(shape, channels, kinds, Place::Cpu { threads: 1 });
                     let families = [Family::Direct, Family::Separable, Family::Fourier];
-                    for family in
-                        families.into_iter().filter(|&family| family != Family::Separable || problem.separable)
+                    for family in families
+                        .into_iter()
+                        .filter(|&family| family != Family::Separable || problem.separable)
                     {
                         let mut before = f64::INFINITY;
                         for available in [1, 2, 4, 8, 16, 32, 64, 128] {
                             let found = time(&problem, family, available);
-                            let told = format!("{filter} of {shape} by {family:?}, {available} threads");
-                            assert!(found <= 1.15 * before, "{told}: {found} us, {before} with fewer");
+                            let told =
+                                format!("{filter} of {shape} by {family:?}, {available} threads");
+                            assert!(
+                                found <= 1.15 * before,
+                                "{told}: {found} us, {before} with fewer"
+                            );
                             before = before.min(found);
                         }
                     }

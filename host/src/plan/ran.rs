@@ -73,7 +73,8 @@ pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64,
     LAST.with_borrow_mut(|last| {
         last.device = device.unwrap_or(last.device);
         last.plans.clear();
-        last.plans.extend(plans.map(|(number, launched)| (number, launched.0.load(Ordering::Relaxed))));
+        last.plans
+            .extend(plans.map(|(number, launched)| (number, launched.0.load(Ordering::Relaxed))));
     });
 }
 
@@ -99,7 +100,9 @@ pub(super) fn last_device() -> Device {
 
 /// What this thread's last call has launched for the plan of this number; nothing if it was a call of others.
 pub(super) fn of_plan(number: u64) -> Vec<Ran> {
-    let bits = LAST.with_borrow(|last| last.plans.iter().find(|(other, _)| *other == number).map_or(0, |plan| plan.1));
+    let bits = LAST.with_borrow(|last| {
+        last.plans.iter().find(|(other, _)| *other == number).map_or(0, |plan| plan.1)
+    });
     Ran::all().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, ran)| ran).collect()
 }
 

@@ -115,9 +115,16 @@ impl Extent {
     ///
     /// # Errors
     /// The bytes needed, if there is no room for the lowest band.
-    pub(crate) fn bands(&self, room: u64, lanes: usize, bytes: impl Fn(usize) -> u64) -> Result<Bands, u64> {
+    pub(crate) fn bands(
+        &self,
+        room: u64,
+        lanes: usize,
+        bytes: impl Fn(usize) -> u64,
+    ) -> Result<Bands, u64> {
         let bands = Bands { rows: self.preferred(), lanes };
-        let fits = |bands: &Bands| bytes(bands.rows).saturating_mul(self.lanes_in_use(bands) as u64) <= room;
+        let fits = |bands: &Bands| {
+            bytes(bands.rows).saturating_mul(self.lanes_in_use(bands) as u64) <= room
+        };
         let mut next = Some(bands);
         // Halving finds at least half of what there is room for.
         while let Some(bands) = next {
@@ -132,7 +139,11 @@ impl Extent {
     /// The next smaller bands: half as high; then fewer at once. `None` if there are none.
     pub(crate) fn smaller(&self, Bands { rows, lanes }: Bands) -> Option<Bands> {
         let half = self.on_grid(rows / 2);
-        if half < rows { Some(Bands { rows: half, lanes }) } else { (lanes > 1).then_some(Bands { rows, lanes: 1 }) }
+        if half < rows {
+            Some(Bands { rows: half, lanes })
+        } else {
+            (lanes > 1).then_some(Bands { rows, lanes: 1 })
+        }
     }
 
     /// How many lanes have something to do.
@@ -144,7 +155,11 @@ impl Extent {
     pub(crate) fn source_rows(&self, rows: usize) -> usize {
         let needed = rows.next_multiple_of(self.step).saturating_add(self.reach - 1);
         // Under WRAP, a window that is higher than the image finds rows more than once.
-        if rows >= self.height || self.border != border::WRAP { needed.min(self.height) } else { needed }
+        if rows >= self.height || self.border != border::WRAP {
+            needed.min(self.height)
+        } else {
+            needed
+        }
     }
 
     /// The job for the band of results that begins at row `first`.
@@ -153,12 +168,24 @@ impl Extent {
         let height = self.height;
         if results.len() == height {
             let there = 0..height;
-            return Job { region: results.clone(), source: vec![there.clone()], there, height, results };
+            return Job {
+                region: results.clone(),
+                source: vec![there.clone()],
+                there,
+                height,
+                results,
+            };
         }
         let read = self.read(&results);
         let unresolved = results.len().next_multiple_of(self.step) + self.reach - 1;
         if self.border != border::WRAP || read.len() <= unresolved {
-            return Job { region: results.clone(), there: read.clone(), height, source: vec![read], results };
+            return Job {
+                region: results.clone(),
+                there: read.clone(),
+                height,
+                source: vec![read],
+                results,
+            };
         }
         let source = wrapped(first as i64 - self.anchor as i64, unresolved, height);
         let region = self.anchor..self.anchor + results.len();
@@ -235,10 +262,19 @@ mod tests {
         assert!(staged.len() <= extent.source_rows(job.results.len()), "{extent:?} {job:?}");
         for row in 0..job.results.len().next_multiple_of(step) {
             for tap in 0..reach {
-                let seen = resolve(border, (job.region.start + row + tap) as i32 - anchor as i32, job.height as i32);
-                let right = resolve(border, (job.results.start + row + tap) as i32 - anchor as i32, height as i32);
+                let seen = resolve(
+                    border,
+                    (job.region.start + row + tap) as i32 - anchor as i32,
+                    job.height as i32,
+                );
+                let right = resolve(
+                    border,
+                    (job.results.start + row + tap) as i32 - anchor as i32,
+                    height as i32,
+                );
                 // Beyond a whole image on the lowest tile, only what the rule finds.
-                let found = if seen < 0 { seen } else { staged[seen as usize - job.there.start] as i32 };
+                let found =
+                    if seen < 0 { seen } else { staged[seen as usize - job.there.start] as i32 };
                 assert_eq!(found, right, "{extent:?} {job:?}: row {row} tap {tap}");
             }
         }
@@ -248,8 +284,12 @@ mod tests {
     fn bands_cover_the_picture_and_have_their_rows() {
         for border in MODES {
             for height in 1..12 {
-                for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
-                    for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
+                for (reach, anchor) in
+                    (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor)))
+                {
+                    for (step, rows) in
+                        [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)]
+                    {
                         let extent = Extent {
                             height,
                             border,
@@ -317,15 +357,19 @@ mod tests {
     #[test]
     fn small_pictures_are_one_band_and_large_ones_many() {
         let bands = |row, height| picture(row, height).bands(u64::MAX, 3, |_| 0).unwrap();
-        for (row, height, count) in [(300, 200, 1), (2 << 10, 2 << 10, 2), (18000, 4000, 16), (32 << 10, 8 << 10, 32)] {
+        for (row, height, count) in
+            [(300, 200, 1), (2 << 10, 2 << 10, 2), (18000, 4000, 16), (32 << 10, 8 << 10, 32)]
+        {
             let bands = bands(row, height);
             assert_eq!((height.div_ceil(bands.rows), bands.lanes), (count, 3), "{row} x {height}");
         }
         // One of a batch.
-        let batched = Extent { alone: false, ..picture(5760, 1080) }.bands(u64::MAX, 3, |_| 0).unwrap();
+        let batched =
+            Extent { alone: false, ..picture(5760, 1080) }.bands(u64::MAX, 3, |_| 0).unwrap();
         assert_eq!((batched.rows, bands(5760, 1080).rows), (1080, 540));
         // Where threads copy, fewer.
-        let staged = Extent { staged: true, ..picture(18000, 4000) }.bands(u64::MAX, 4, |_| 0).unwrap();
+        let staged =
+            Extent { staged: true, ..picture(18000, 4000) }.bands(u64::MAX, 4, |_| 0).unwrap();
         assert_eq!(staged, Bands { rows: 500, lanes: 4 });
         // Rows as long as a band: the apron says how high it is.
         assert_eq!(bands(64 * MIB, 1000).rows, 64);

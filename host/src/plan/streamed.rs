@@ -101,7 +101,8 @@ impl Cut {
     fn chunks(&self, rows: usize) -> Vec<Chunk> {
         let rows = rows.next_multiple_of(self.step);
         let starts = (0..self.height).step_by(rows);
-        let mut chunks: Vec<_> = starts.map(|first| self.chunk(first..(first + rows).min(self.height))).collect();
+        let mut chunks: Vec<_> =
+            starts.map(|first| self.chunk(first..(first + rows).min(self.height))).collect();
         if self.border != border::WRAP {
             // What another chunk needs stays, or is read already: where windows are mirrored, a later chunk may need earlier rows at the
             // bottom, and fewer rows at the top.
@@ -168,7 +169,9 @@ impl<P: Pixel> Held<P> {
             let (part, others) = into.split_at_mut(row * rows.len());
             into = others;
             let known = match (&before.source[..], &chunk.source[..]) {
-                ([known], [_]) => known.start.max(rows.start)..known.end.min(rows.end).max(rows.start),
+                ([known], [_]) => {
+                    known.start.max(rows.start)..known.end.min(rows.end).max(rows.start)
+                }
                 _ => rows.start..rows.start,
             };
             let (copied, new) = part.split_at_mut(row * known.len());
@@ -232,14 +235,19 @@ impl Plan {
     ) -> Result<()> {
         shape.check()?;
         if self.border == Border::Wrap && !source.goes_back() {
-            let reason =
-                "border wrap needs the last rows first, and this source cannot go back; use a file, or another border";
-            return Err(Error::Rows { what: "read", rows: 0..shape.height, error: io::Error::other(reason) });
+            let reason = "border wrap needs the last rows first, and this source cannot go back; use a file, or another border";
+            return Err(Error::Rows {
+                what: "read",
+                rows: 0..shape.height,
+                error: io::Error::other(reason),
+            });
         }
         let channels = Channels::First(shape.channels);
-        run(&[(self, channels)], &Job::streamed((S::SCALAR, D::SCALAR), shape), |place, launched| {
-            self.stream_on((self.on(place)?, &launched[0]), shape, source, sink)
-        })
+        run(
+            &[(self, channels)],
+            &Job::streamed((S::SCALAR, D::SCALAR), shape),
+            |place, launched| self.stream_on((self.on(place)?, &launched[0]), shape, source, sink),
+        )
     }
 
     /// Streams a picture through a device.
@@ -273,17 +281,25 @@ impl Plan {
                     let sink = &mut *sink;
                     let part = &from[row * chunk.skip..row * (chunk.skip + chunk.results.len())];
                     let rows = chunk.results.clone();
-                    let failed = |error| Error::Rows { what: "written", rows: chunk.results.clone(), error };
+                    let failed =
+                        |error| Error::Rows { what: "written", rows: chunk.results.clone(), error };
                     scope.spawn(move || sink.write(rows, part).map_err(failed))
                 });
                 let outcome = filtered.map_or(Ok(()), |chunk| {
                     let part = Shape { height: chunk.height(), ..shape };
                     resize(&mut output, row * part.height)?;
                     let src = ImageView::new(&held.values, part.width, part.height, part.channels)?;
-                    let dst = ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
+                    let dst =
+                        ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
                     let results = Shape { height: chunk.results.len(), ..shape };
                     let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk((on, launched), &whole, src.into(), dst.into(), call.stage(before, pixels(results)))
+                    self.run_chunk(
+                        (on, launched),
+                        &whole,
+                        src.into(),
+                        dst.into(),
+                        call.stage(before, pixels(results)),
+                    )
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -308,7 +324,8 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?, kinds)?;
+                let tiles = gpus.engines[0]
+                    .tiles(&self.prepared(gpus, kinds, shape, shape.channels)?, kinds)?;
                 // The kernel has the family.
                 (Family::Direct, tiles.step, tiles.reach)
             }
@@ -329,10 +346,17 @@ impl Plan {
     ) -> Result<()> {
         let channels = Channels::First(whole.shape.channels);
         match on {
-            On::Cpu(engine) => self.run_on_cpu((engine, launched), whole.family, channels, &src, &mut dst, stage),
+            On::Cpu(engine) => {
+                self.run_on_cpu((engine, launched), whole.family, channels, &src, &mut dst, stage)
+            }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let step = self.step_on((gpus, launched), channels, dst.scalar(), Some(whole.shape.height));
+                let step = self.step_on(
+                    (gpus, launched),
+                    channels,
+                    dst.scalar(),
+                    Some(whole.shape.height),
+                );
                 let picture = Picture::new(src, dst, channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)
             }
@@ -359,8 +383,12 @@ mod tests {
     fn chunks_have_the_rows_of_the_picture() {
         for border in [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP] {
             for height in 1..12 {
-                for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
-                    for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
+                for (reach, anchor) in
+                    (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor)))
+                {
+                    for (step, rows) in
+                        [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)]
+                    {
                         check(&Cut { height, border, anchor, reach, step }, rows);
                     }
                 }
@@ -379,9 +407,16 @@ mod tests {
             assert!(alone || chunk.skip % step == chunk.results.start % step, "{cut:?} {chunk:?}");
             for row in 0..chunk.results.len().next_multiple_of(step) {
                 for tap in 0..reach {
-                    let seen = resolve(border, (chunk.skip + row + tap) as i32 - anchor as i32, staged.len() as i32);
-                    let right =
-                        resolve(border, (chunk.results.start + row + tap) as i32 - anchor as i32, height as i32);
+                    let seen = resolve(
+                        border,
+                        (chunk.skip + row + tap) as i32 - anchor as i32,
+                        staged.len() as i32,
+                    );
+                    let right = resolve(
+                        border,
+                        (chunk.results.start + row + tap) as i32 - anchor as i32,
+                        height as i32,
+                    );
                     let found = if seen < 0 { seen } else { staged[seen as usize] as i32 };
                     assert_eq!(found, right, "{cut:?} {chunk:?}: row {row} tap {tap}");
                 }

@@ -84,7 +84,13 @@ impl RowPass {
     fn in_f32(row: &[f64], block: usize) -> Self {
         let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
         let rounded = across.add_blocks(row, block);
-        Self { rounded, loss: loss(row), weight: magnitudes(row), greatest: across.greatest(), middle: 0.0 }
+        Self {
+            rounded,
+            loss: loss(row),
+            weight: magnitudes(row),
+            greatest: across.greatest(),
+            middle: 0.0,
+        }
     }
 
     /// In whole numbers where that can be; a column of so many taps comes next.
@@ -128,7 +134,11 @@ const UNDERFLOW: f64 = f32::from_bits(1) as f64 / 2.0;
 /// The error bound of sums when what they lack has been added to them in a type with this unit roundoff, where it is `rounded`; `error` is the
 /// one before. A sum beyond 256 by twice that error is saturated, however it is rounded.
 fn added(error: f64, (lack, off): (f64, f64), rounded: f64, unit: f64) -> f64 {
-    if lack == 0.0 && off == 0.0 { error } else { error + off + (lack - rounded).abs() + unit * (256.0 + 2.0 * error) }
+    if lack == 0.0 && off == 0.0 {
+        error
+    } else {
+        error + off + (lack - rounded).abs() + unit * (256.0 + 2.0 * error)
+    }
 }
 
 /// The relative error after `steps` successive roundings of relative error `unit`: at most `(1 + unit)^steps - 1`; not
@@ -169,29 +179,43 @@ fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
     let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: false };
 
     match (order, filter.separated()) {
-        (Order::Spectra, _) => 2.0 * UNIT_ROUNDOFF * crate::kernels::fourier::units(filter) * GREATEST,
+        (Order::Spectra, _) => {
+            2.0 * UNIT_ROUNDOFF * crate::kernels::fourier::units(filter) * GREATEST
+        }
         (Order::FoldedSpectra, _) => crate::kernels::fourier::folded_error(filter, GREATEST, 0.0),
         (Order::LargeSpectra, _) => {
-            2.0 * UNIT_ROUNDOFF * spectrum::units(filter.weight(), filter.norm(), spectrum::greatest_side()) * GREATEST
+            2.0 * UNIT_ROUNDOFF
+                * spectrum::units(filter.weight(), filter.norm(), spectrum::greatest_side())
+                * GREATEST
         }
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
             let (across, block) = match order {
-                Order::BlockPasses => (RowPass::of_bytes(row, column.len()), column_block(column.len())),
+                Order::BlockPasses => {
+                    (RowPass::of_bytes(row, column.len()), column_block(column.len()))
+                }
                 _ => (RowPass::in_f32(row, usize::MAX), usize::MAX),
             };
             let (row_weight, column_weight) = (weight(row), weight(column));
             let taps_loss = factors_loss(filter, (row, column), &across);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
             let row_exact = is_exact(row_weight, row_bit);
-            if row_exact && taps_loss == 0.0 && is_exact(row_weight * column_weight, row_bit + column_bit) {
+            if row_exact
+                && taps_loss == 0.0
+                && is_exact(row_weight * column_weight, row_bit + column_bit)
+            {
                 return 0.0;
             }
             let mut down = PartialSum { signed: true, ..nothing };
-            let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
-            let partials = in_rows * column_weight + across.greatest * down.add_column(column, block);
-            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
-            let error = (rounding + taps_loss) * GREATEST + UNDERFLOW * (row_steps * column_weight + count(column));
+            let (in_rows, row_steps) =
+                if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
+            let partials =
+                in_rows * column_weight + across.greatest * down.add_column(column, block);
+            let rounding = UNIT_ROUNDOFF
+                * partials
+                * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
+            let error = (rounding + taps_loss) * GREATEST
+                + UNDERFLOW * (row_steps * column_weight + count(column));
             let lack = across.lack(row, column);
             added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
         }
@@ -213,7 +237,9 @@ fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
                 return 0.0;
             }
             // Adding row sums takes no more roundings than there are taps, except for empty rows.
-            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
+            let rounding = UNIT_ROUNDOFF
+                * partials
+                * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
             (rounding + taps_loss) * GREATEST + UNDERFLOW * steps
         }
     }
@@ -230,7 +256,8 @@ fn of_terms(filter: &Filter, sum: &Sum) -> f64 {
     let (mut total, mut partials, mut steps) = (point, point, 1.0);
     let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
     let mut lack = (0.0, 0.0);
-    let rows: Vec<_> = sum.terms.iter().map(|(row, column)| RowPass::of_bytes(row, column.len())).collect();
+    let rows: Vec<_> =
+        sum.terms.iter().map(|(row, column)| RowPass::of_bytes(row, column.len())).collect();
     let together = rows.len() > 1 && terms_together(filter.rows());
     for ((row, column), across) in sum.terms.iter().zip(&rows) {
         let (column_weight, block) = (weight(column), column_block(column.len()).min(column.len()));
@@ -238,7 +265,8 @@ fn of_terms(filter: &Filter, sum: &Sum) -> f64 {
         if !together {
             let mut down = PartialSum { plus: 0.0, minus: 0.0, signed: true };
             partials += across.greatest * down.add_column(column, block);
-            partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest * down.greatest());
+            partials += (column.len().div_ceil(block) + 1) as f64
+                * (total + across.greatest * down.greatest());
             total += across.greatest * down.greatest();
         }
         taps_loss += loss(column) * across.weight + column_weight * across.loss;
@@ -275,10 +303,15 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order) -> Option<f64> {
         let steps = 2.0 * row.len() as f64;
         // A column alone has a row of one tap.
         let exact = is_exact(weight(row), lowest_bit(row));
-        let rounded = if exact { 0.0 } else { UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded };
+        let rounded = if exact {
+            0.0
+        } else {
+            UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded
+        };
         let in_column = gamma(in_columns, UNIT_ROUNDOFF_F64) * down * across.greatest;
         let lack = across.lack(row, column);
-        let error = ((rounded + across.loss) * down + in_column) * GREATEST + UNDERFLOW * steps * down;
+        let error =
+            ((rounded + across.loss) * down + in_column) * GREATEST + UNDERFLOW * steps * down;
         added(error, lack, lack.0, UNIT_ROUNDOFF_F64)
     };
     // Factors that were found in a table differ from it.
@@ -301,7 +334,9 @@ pub(crate) fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
     for (r, taps) in filter.dense_f64().unwrap_or_default().chunks_exact(cols).enumerate() {
         for (c, tap) in taps.iter().enumerate() {
             let start = if (c, r) == anchor { sum.point } else { 0.0 };
-            loss += (tap - sum.terms.iter().fold(start, |all, (row, column)| all + column[r] * row[c])).abs();
+            loss += (tap
+                - sum.terms.iter().fold(start, |all, (row, column)| all + column[r] * row[c]))
+            .abs();
         }
     }
     1.01 * loss + 8.0 * f64::EPSILON * sum.weight()
@@ -446,7 +481,14 @@ mod tests {
 
     #[test]
     fn sums_that_f32_holds_need_no_second_look() {
-        for text in ["sobel-x:size=5", "sharpen", "box:size=4", "laplacian:neighbours=8", "emboss", "taps:65792 1"] {
+        for text in [
+            "sobel-x:size=5",
+            "sharpen",
+            "box:size=4",
+            "laplacian:neighbours=8",
+            "emboss",
+            "taps:65792 1",
+        ] {
             let filter: Filter = text.parse().unwrap();
             let filter = &filter.of_bytes().unwrap().filter;
             assert_eq!(of_sums(filter, Order::TapByTap), 0.0, "{text}");

@@ -56,10 +56,15 @@ impl Rounding {
         let most = if view.is_separable() { MOST.1 } else { MOST.0 };
         let share = |order: Order| {
             let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
-            if one_by_one && view.cols() * view.rows() > most { 1.0 } else { Bound::new(view, order).share() }
+            if one_by_one && view.cols() * view.rows() > most {
+                1.0
+            } else {
+                Bound::new(view, order).share()
+            }
         };
         let shares = Order::ALL.map(share);
-        let left = |order| Some(part_left(bound::of_row_pass(view, order)?, 0.5 * shares[order as usize]));
+        let left =
+            |order| Some(part_left(bound::of_row_pass(view, order)?, 0.5 * shares[order as usize]));
         Self {
             on_cpu: Ways::new(of_bytes, &Window::new(view, border)),
             exact_taps: crate::cpu::taps_taken(&of_bytes.whole) as f64,
@@ -97,7 +102,11 @@ pub(crate) fn ties(filter: &Filter) -> f64 {
     let unit = filter.unit().unwrap_or(0.0);
     let halves = 0.5 / unit;
     // Taps of f32 are all multiples of a small power of two, which makes no difference.
-    if unit > 1e-6 && (halves - halves.round()).abs() <= 1e-9 * halves { unit.min(1.0) } else { 0.0 }
+    if unit > 1e-6 && (halves - halves.round()).abs() <= 1e-9 * halves {
+        unit.min(1.0)
+    } else {
+        0.0
+    }
 }
 
 /// Whether no sum over bytes is too great for an `i32`, and no row pass leaves the range of f32.
@@ -222,7 +231,9 @@ impl<E: Float> Rounder<'_, E> {
 
     /// Whether the sum of the row pass's results in f64 decides the result; stores it then.
     pub(crate) fn decides(&self, sum: impl FnOnce() -> f64, out: &mut u8) -> bool {
-        let Some(sum) = self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum)) else {
+        let Some(sum) =
+            self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum))
+        else {
             return false;
         };
         *out = sum.1.byte();
@@ -263,7 +274,11 @@ impl<E: Float> Rounder<'_, E> {
         bytes.resize(sums.len(), 0);
         uncertain.clear();
         uncertain.extend(self.round(isa, sums, bytes, memory).map(|at| at * channels + channel));
-        out[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(out, &mut byte)| *out = byte);
+        out[channel..]
+            .iter_mut()
+            .step_by(channels)
+            .zip(bytes)
+            .for_each(|(out, &mut byte)| *out = byte);
     }
 
     /// Rounds a row; returns the uncertain results, in ascending order.
@@ -278,7 +293,8 @@ impl<E: Float> Rounder<'_, E> {
         if places.len() < places_room(sums.len()) {
             places.resize(places_room(sums.len()), 0);
         }
-        let found = isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, masks, places });
+        let found =
+            isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, masks, places });
         places[..found].iter().map(|&at| at as usize)
     }
 
@@ -327,14 +343,18 @@ impl<E: Float> Work for Round<'_, E> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
         let Self { doubt, limit, sums, out, masks, places } = self;
         let whole = if limit.is_some() { sums.len() / CHUNK } else { 0 };
-        let ((sums, rest), (out, out_rest)) = (sums.split_at(whole * CHUNK), out.split_at_mut(whole * CHUNK));
+        let ((sums, rest), (out, out_rest)) =
+            (sums.split_at(whole * CHUNK), out.split_at_mut(whole * CHUNK));
         let (of_whole, of_rest) = masks.split_at_mut(whole);
         let chunks = sums.as_chunks().0.iter().zip(out.as_chunks_mut().0);
         for (mask, (sums, out)) in of_whole.iter_mut().zip(chunks) {
             // SAFETY: this is in a `Work`; no sum is 2^31 or more, or NaN, where there is a limit.
-            *mask = limit.map_or(0, |limit| unsafe { round_chunk::<E::Vector<L>>(sums, limit, out) });
+            *mask =
+                limit.map_or(0, |limit| unsafe { round_chunk::<E::Vector<L>>(sums, limit, out) });
         }
-        for (mask, (sums, out)) in of_rest.iter_mut().zip(rest.chunks(CHUNK).zip(out_rest.chunks_mut(CHUNK))) {
+        for (mask, (sums, out)) in
+            of_rest.iter_mut().zip(rest.chunks(CHUNK).zip(out_rest.chunks_mut(CHUNK)))
+        {
             let any = doubt.round(sums, out);
             let about = |(i, &sum): (usize, &E)| u64::from(any && doubt.about(sum)) << i;
             *mask = sums.iter().enumerate().map(about).sum();
@@ -348,8 +368,16 @@ impl<E: Float> Work for Round<'_, E> {
 /// # Safety
 /// The processor has the vectors.
 #[inline(always)]
-unsafe fn round_chunk<L: Vector>(sums: &[L::Float; CHUNK], limit: L::Float, out: &mut [u8; CHUNK]) -> u64 {
-    const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(L::GROUP * L::LEN) && L::GROUP <= 4) };
+unsafe fn round_chunk<L: Vector>(
+    sums: &[L::Float; CHUNK],
+    limit: L::Float,
+    out: &mut [u8; CHUNK],
+) -> u64 {
+    const {
+        assert!(
+            CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(L::GROUP * L::LEN) && L::GROUP <= 4
+        )
+    };
     // SAFETY: the caller's promise; groups of vectors are parts of both.
     unsafe {
         let limit = L::splat(limit);

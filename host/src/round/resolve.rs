@@ -58,7 +58,12 @@ type Place = (usize, usize, usize);
 
 impl<'a> Resolver<'a> {
     /// For the first `filtered` channels of `src`.
-    pub(crate) fn new(src: ImageView<'a, u8>, filtered: usize, of_bytes: &'a OfBytes, border: Border) -> Self {
+    pub(crate) fn new(
+        src: ImageView<'a, u8>,
+        filtered: usize,
+        of_bytes: &'a OfBytes,
+        border: Border,
+    ) -> Self {
         let window = Window::new(&of_bytes.filter, border);
         Self {
             src,
@@ -76,7 +81,8 @@ impl<'a> Resolver<'a> {
         let numerator = match &of_bytes.whole.taps {
             WholeTaps::Table(taps) => taps.iter().map(|&tap| i128::from(tap)).sum(),
             WholeTaps::Products { terms, point, .. } => {
-                let products = terms.iter().map(|(row, column)| i128::from(row[0]) * i128::from(column[0]));
+                let products =
+                    terms.iter().map(|(row, column)| i128::from(row[0]) * i128::from(column[0]));
                 products.sum::<i128>() + point
             }
         };
@@ -89,13 +95,21 @@ impl<'a> Resolver<'a> {
 
     /// The byte at element `at` of a part of row `y` that begins at column `x`; `None` in a channel
     /// that is not filtered.
-    pub(super) fn byte(&self, isa: Isa, (x, y): (usize, usize), at: usize, scratch: &mut Scratch) -> Option<u8> {
+    pub(super) fn byte(
+        &self,
+        isa: Isa,
+        (x, y): (usize, usize),
+        at: usize,
+        scratch: &mut Scratch,
+    ) -> Option<u8> {
         let (shape, window) = (self.src.shape(), &self.window);
         let (x, channel) = (x + at / shape.channels, at % shape.channels);
         if channel >= self.filtered {
             return None;
         }
-        if window.border == KEEP && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height)) {
+        if window.border == KEEP
+            && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height))
+        {
             return Some(self.src.row(y)[x * shape.channels + channel]);
         }
         if scratch.y != Some(y) {
@@ -109,9 +123,11 @@ impl<'a> Resolver<'a> {
             WholeTaps::Table(taps) => self.table(isa, taps, place, scratch).into(),
             WholeTaps::Products { terms, point, .. } => {
                 let number = terms.iter().enumerate();
-                let products =
-                    number.map(|(term, (row, column))| self.product(isa, term, (row, column), place, scratch));
-                products.sum::<i128>() + if *point == 0 { 0 } else { point * i128::from(self.middle(place)) }
+                let products = number.map(|(term, (row, column))| {
+                    self.product(isa, term, (row, column), place, scratch)
+                });
+                products.sum::<i128>()
+                    + if *point == 0 { 0 } else { point * i128::from(self.middle(place)) }
             }
         };
         Some(self.of_bytes.whole.divisor.byte(sum))
@@ -128,7 +144,8 @@ impl<'a> Resolver<'a> {
     /// The element under the first tap of a row, if all of the row lies in the image.
     fn first(&self, (x, _, channel): Place) -> Option<usize> {
         let left = x.checked_sub(self.window.anchor_x)?;
-        (left + self.window.cols <= self.src.shape().width).then_some(left * self.channels() + channel)
+        (left + self.window.cols <= self.src.shape().width)
+            .then_some(left * self.channels() + channel)
     }
 
     /// The element under a tap of a row; `None` outside.
@@ -147,15 +164,25 @@ impl<'a> Resolver<'a> {
                 // What would be read beyond the row is read before the window, where taps are zero.
                 let before = (first + len).saturating_sub(row_len);
                 let (first, skip) = (first - before, LANES - before);
-                return isa.run(Table { resolver: self, first, under: &scratch.under, spread, skip, len }) as i64;
+                return isa.run(Table {
+                    resolver: self,
+                    first,
+                    under: &scratch.under,
+                    spread,
+                    skip,
+                    len,
+                }) as i64;
             }
         }
         let mut under = scratch.under.iter().copied().peekable();
         let mut sum = 0;
         for (number, taps) in taps.chunks_exact(cols).enumerate() {
-            let row = under.next_if(|&(row, _)| row == number).map(|(_, source)| self.src.row(source));
-            let pixel = |col| row.zip(self.element(place, col)).map_or(self.outside, |(row, at)| row[at]);
-            sum += taps.iter().enumerate().map(|(col, &tap)| tap * i64::from(pixel(col))).sum::<i64>();
+            let row =
+                under.next_if(|&(row, _)| row == number).map(|(_, source)| self.src.row(source));
+            let pixel =
+                |col| row.zip(self.element(place, col)).map_or(self.outside, |(row, at)| row[at]);
+            sum +=
+                taps.iter().enumerate().map(|(col, &tap)| tap * i64::from(pixel(col))).sum::<i64>();
         }
         sum
     }
@@ -171,9 +198,12 @@ impl<'a> Resolver<'a> {
         const MOST: usize = 1 << 24;
         let pitch = LANES + self.spread_len();
         let all = pitch.saturating_mul(self.window.rows);
-        let mut spread: Vec<f64> = if all > MOST { Vec::new() } else { crate::memory::zeroed(all).unwrap_or_default() };
+        let mut spread: Vec<f64> =
+            if all > MOST { Vec::new() } else { crate::memory::zeroed(all).unwrap_or_default() };
         let mut filled = Vec::new();
-        for (spread, taps) in spread.chunks_exact_mut(pitch).zip(taps.chunks_exact(self.window.cols)) {
+        for (spread, taps) in
+            spread.chunks_exact_mut(pitch).zip(taps.chunks_exact(self.window.cols))
+        {
             let places = spread[LANES..].iter_mut().step_by(self.channels());
             places.zip(taps).for_each(|(place, &tap)| *place = tap as f64);
             let is_some = |tap: &f64| *tap != 0.0;
@@ -209,11 +239,18 @@ impl<'a> Resolver<'a> {
         let columns = self.columns.get_or_init(|| self.columns());
         sums.clear();
         sums.resize(len, 0.0);
-        isa.run(Columns { resolver: self, first: least, under, taps: &columns[term * rows..][..rows], sums });
+        isa.run(Columns {
+            resolver: self,
+            first: least,
+            under,
+            taps: &columns[term * rows..][..rows],
+            sums,
+        });
 
         let weight: i64 = column.iter().sum();
         let above_or_below = weight - under.iter().map(|&(row, _)| column[row]).sum::<i64>();
-        let (beside, more) = [weight, above_or_below].map(|weight| weight * i64::from(self.outside)).into();
+        let (beside, more) =
+            [weight, above_or_below].map(|weight| weight * i64::from(self.outside)).into();
         let sum = |col| element(col).map_or(beside, |at| sums[at - least] as i64 + more);
         row.iter().enumerate().map(|(col, &tap)| i128::from(tap) * i128::from(sum(col))).sum()
     }
@@ -254,23 +291,38 @@ impl Work for Table<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> f64 {
-        let Self { resolver: Resolver { src, .. }, first, len, under, spread: Spread { taps, filled }, skip } = self;
+        let Self {
+            resolver: Resolver { src, .. },
+            first,
+            len,
+            under,
+            spread: Spread { taps, filled },
+            skip,
+        } = self;
         let pitch = LANES + len;
-        assert!(under.len() * pitch <= taps.len() && skip <= LANES && first + len <= src.shape().row_len());
+        assert!(
+            under.len() * pitch <= taps.len()
+                && skip <= LANES
+                && first + len <= src.shape().row_len()
+        );
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
         let mut all = [0.0; LANES];
         // SAFETY: this is in a `Work`; rows of pixels and of taps are long enough, as is asserted,
         // and so is the array.
         unsafe {
-            for ((under, taps), filled) in under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)).zip(filled.chunks(BLOCK))
+            for ((under, taps), filled) in
+                under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)).zip(filled.chunks(BLOCK))
             {
                 for at in (0..len).step_by(W * L::Wide::LEN) {
                     let mut sums = [L::Wide::splat(0.0); W];
-                    for ((&(_, row), taps), filled) in under.iter().zip(taps.chunks_exact(pitch)).zip(filled) {
+                    for ((&(_, row), taps), filled) in
+                        under.iter().zip(taps.chunks_exact(pitch)).zip(filled)
+                    {
                         if skip + at >= filled.end || skip + at + W * L::Wide::LEN <= filled.start {
                             continue;
                         }
-                        let (bytes, taps) = (src.row(row).as_ptr().add(first + at), taps.as_ptr().add(skip + at));
+                        let (bytes, taps) =
+                            (src.row(row).as_ptr().add(first + at), taps.as_ptr().add(skip + at));
                         for (v, sum) in sums.iter_mut().enumerate() {
                             let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
                             *sum = values.mul_add(L::Wide::load(taps.add(v * L::Wide::LEN)), *sum);
@@ -316,7 +368,8 @@ impl Work for Columns<'_> {
                         *sum = L::Wide::load(place.add(v * L::Wide::LEN));
                     }
                     for &(tap, row) in under {
-                        let (tap, bytes) = (L::Wide::splat(taps[tap]), src.row(row).as_ptr().add(first + at));
+                        let (tap, bytes) =
+                            (L::Wide::splat(taps[tap]), src.row(row).as_ptr().add(first + at));
                         for (v, sum) in vectors.iter_mut().enumerate() {
                             *sum = L::widen_bytes(bytes.add(v * L::Wide::LEN)).mul_add(tap, *sum);
                         }

@@ -15,8 +15,9 @@ fn numerators(filter: &Filter) -> Vec<i128> {
         WholeTaps::Products { terms, point, .. } => {
             let tap = |at: usize| {
                 let is_middle = (at % cols, at / cols) == (cols / 2, rows / 2);
-                let products =
-                    terms.iter().map(|(row, column)| i128::from(row[at % cols]) * i128::from(column[at / cols]));
+                let products = terms.iter().map(|(row, column)| {
+                    i128::from(row[at % cols]) * i128::from(column[at / cols])
+                });
                 products.sum::<i128>() + if is_middle { *point } else { 0 }
             };
             (0..cols * rows).map(tap).collect()
@@ -25,7 +26,12 @@ fn numerators(filter: &Filter) -> Vec<i128> {
 }
 
 /// The definition: padded by copying, summed in whole numbers, divided.
-pub(crate) fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
+pub(crate) fn defined(
+    src: &[u8],
+    (width, height): (usize, usize),
+    filter: &Filter,
+    border: Border,
+) -> Vec<u8> {
     let (cols, rows) = (filter.cols() as i64, filter.rows() as i64);
     let (anchor_x, anchor_y) = (filter.anchor().0 as i64, filter.anchor().1 as i64);
     let at = |mut i: i64, n: i64| loop {
@@ -44,14 +50,17 @@ pub(crate) fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filt
     };
     let outside = if let Border::Constant(value) = border { value as u8 } else { 0 };
     let (taps, divisor) = (numerators(filter), filter.of_bytes().unwrap().whole.divisor);
-    let under: Vec<Vec<Option<usize>>> =
-        (0..width as i64).map(|x| (0..cols).map(|c| at(x - anchor_x + c, width as i64)).collect()).collect();
+    let under: Vec<Vec<Option<usize>>> = (0..width as i64)
+        .map(|x| (0..cols).map(|c| at(x - anchor_x + c, width as i64)).collect())
+        .collect();
     let mut out = Vec::new();
     for y in 0..height as i64 {
-        let lines: Vec<Option<usize>> = (0..rows).map(|r| at(y - anchor_y + r, height as i64)).collect();
+        let lines: Vec<Option<usize>> =
+            (0..rows).map(|r| at(y - anchor_y + r, height as i64)).collect();
         for x in 0..width as i64 {
             let (left, top) = (x - anchor_x, y - anchor_y);
-            let leaves = left < 0 || top < 0 || left + cols > width as i64 || top + rows > height as i64;
+            let leaves =
+                left < 0 || top < 0 || left + cols > width as i64 || top + rows > height as i64;
             if border == Border::Keep && leaves {
                 out.push(src[y as usize * width + x as usize]);
                 continue;
@@ -93,9 +102,18 @@ fn check(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: B
         variants.push(Variant::Separable);
     }
     for variant in variants {
-        let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
+        let plan = Plan::builder(filter)
+            .border(border)
+            .device(Device::Cpu)
+            .variant(variant)
+            .build()
+            .unwrap();
         let found = plan.filter(&view).unwrap();
-        assert_eq!(found.as_slice(), expected, "{variant} of {filter}, border {border}, {width}x{height}");
+        assert_eq!(
+            found.as_slice(),
+            expected,
+            "{variant} of {filter}, border {border}, {width}x{height}"
+        );
     }
 }
 
@@ -163,8 +181,9 @@ fn many_ties_are_exact() {
         for border in BORDERS {
             for (width, height) in [(1, 1), (2, 5), (67, 3), (31, 30)] {
                 check(&noise_pixels(width * height, 7), (width, height), &filter, border);
-                let checkers: Vec<u8> =
-                    (0..width * height).map(|i| 100 + ((i % width + i / width) % 2) as u8).collect();
+                let checkers: Vec<u8> = (0..width * height)
+                    .map(|i| 100 + ((i % width + i / width) % 2) as u8)
+                    .collect();
                 check(&checkers, (width, height), &filter, border);
             }
         }
@@ -187,7 +206,8 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
         for border in [Border::Constant(9.0), Border::Reflect101, Border::Keep] {
             let plan = Plan::builder(&filter).border(border).device(Device::Cpu).build().unwrap();
             let mut truth = vec![0f32; pixels.len()];
-            plan.run(&src, &mut crate::ImageViewMut::new(&mut truth, width, height, 1).unwrap()).unwrap();
+            plan.run(&src, &mut crate::ImageViewMut::new(&mut truth, width, height, 1).unwrap())
+                .unwrap();
             let truth: Vec<f64> = truth.into_iter().map(f64::from).collect();
             let of_bytes = filter.of_bytes().unwrap();
             let error = of_sums(&of_bytes.filter, family.into());
@@ -211,7 +231,10 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
                         || y + filter.rows() - filter.anchor().1 > height)
             };
             for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                assert!(found == expected || kept(index % width, index / width), "{text} {border} {index}");
+                assert!(
+                    found == expected || kept(index % width, index / width),
+                    "{text} {border} {index}"
+                );
             }
         }
     }
@@ -261,13 +284,20 @@ fn taps_of_all_scales_are_exact() {
     for turn in 0..400 {
         let (cols, rows) = [(113, 2), (3, 90), (7, 5), (41, 43)][turn % 4];
         let scale = 10f64.powi([-36, -9, 0, 9, 35, 36][random(6) as usize]);
-        let mut tap =
-            || (random(2000) as f64 / 1000.0 - 0.7) * 10f64.powi([0, 0, -1, -3, -9, -300][random(6) as usize]);
+        let mut tap = || {
+            (random(2000) as f64 / 1000.0 - 0.7)
+                * 10f64.powi([0, 0, -1, -3, -9, -300][random(6) as usize])
+        };
         let row: Vec<f64> = (0..cols).map(|_| tap() * scale).collect();
         let column: Vec<f64> = (0..rows).map(|_| tap() / scale).collect();
         let Ok(filter) = Filter::separable_f64(&row, &column) else { continue };
         let size = [(1, 18), (31, 3), (140, 7)][random(3) as usize];
-        check(&noise_pixels(size.0 * size.1, random(1 << 30)), size, &filter, BORDERS[turn % BORDERS.len()]);
+        check(
+            &noise_pixels(size.0 * size.1, random(1 << 30)),
+            size,
+            &filter,
+            BORDERS[turn % BORDERS.len()],
+        );
     }
 }
 
@@ -288,7 +318,8 @@ fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
         let mut dst = crate::ImageViewMut::new(&mut found, width, height, 4).unwrap();
         plan.run_channels(&src, &mut dst, 3).unwrap();
         for channel in 0..4 {
-            let take = |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
+            let take =
+                |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
             let expected = match channel {
                 3 => take(&pixels),
                 _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
@@ -302,13 +333,17 @@ fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
 #[test]
 fn means_of_alike_rows_and_of_two_values_are_exact() {
     let (width, height) = (211, 160);
-    for (number, text) in
-        ["box:size=4", "box:size=6", "box:size=5", "box:size=14", "box:size=20"].into_iter().enumerate()
+    for (number, text) in ["box:size=4", "box:size=6", "box:size=5", "box:size=14", "box:size=20"]
+        .into_iter()
+        .enumerate()
     {
         let filter: Filter = text.parse().unwrap();
-        for (turn, border) in BORDERS.into_iter().chain([Border::Constant(255.0), Border::Constant(77.0)]).enumerate() {
+        for (turn, border) in
+            BORDERS.into_iter().chain([Border::Constant(255.0), Border::Constant(77.0)]).enumerate()
+        {
             let channels = 1 + (number + turn) % 4;
-            let random = noise_pixels(2 * height + width * height * channels, (10 * number + turn) as u64);
+            let random =
+                noise_pixels(2 * height + width * height * channels, (10 * number + turn) as u64);
             let (runs, noise) = random.split_at(2 * height);
             // Rows that repeat up to 40 times, of two values or of any.
             let mut pixels: Vec<u8> = Vec::new();
@@ -328,9 +363,16 @@ fn means_of_alike_rows_and_of_two_values_are_exact() {
 }
 
 /// Compares every family, on one thread and on three, with the definition; the last channel is copied if there are four.
-fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), filter: &Filter, border: Border) {
+fn check_channels(
+    src: &[u8],
+    (width, height, channels): (usize, usize, usize),
+    filter: &Filter,
+    border: Border,
+) {
     let filtered = channels.min(3);
-    let take = |values: &[u8], channel: usize| values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>();
+    let take = |values: &[u8], channel: usize| {
+        values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>()
+    };
     let expected: Vec<Vec<u8>> = (0..channels)
         .map(|channel| match take(src, channel) {
             plane if channel < filtered => defined(&plane, (width, height), filter, border),
@@ -342,15 +384,28 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
     variants.extend(filter.is_separable().then_some(Variant::Separable));
     // Tap by tap, the widest take minutes without vectors.
     variants.extend((filter.cols() * filter.rows() < 10_000).then_some(Variant::DirectNaive));
-    for (variant, threads) in variants.into_iter().flat_map(|variant| [(variant, 1), (variant, 3)]) {
-        let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
+    for (variant, threads) in variants.into_iter().flat_map(|variant| [(variant, 1), (variant, 3)])
+    {
+        let plan = Plan::builder(filter)
+            .border(border)
+            .device(Device::Cpu)
+            .variant(variant)
+            .build()
+            .unwrap();
         let mut found = vec![0xa5; src.len()];
         let mut dst = crate::ImageViewMut::new(&mut found, width, height, channels).unwrap();
-        crate::threads::tests::forced(threads, || plan.run_channels(&view, &mut dst, filtered)).unwrap();
+        crate::threads::tests::forced(threads, || plan.run_channels(&view, &mut dst, filtered))
+            .unwrap();
         for (channel, expected) in expected.iter().enumerate() {
-            let wrong = take(&found, channel).iter().zip(expected).position(|(found, expected)| found != expected);
+            let wrong = take(&found, channel)
+                .iter()
+                .zip(expected)
+                .position(|(found, expected)| found != expected);
             let image = format!("{width}x{height}x{channels}");
-            assert_eq!(wrong, None, "{variant} of {filter}, {border}, {image}, channel {channel}, {threads} threads");
+            assert_eq!(
+                wrong, None,
+                "{variant} of {filter}, {border}, {image}, channel {channel}, {threads} threads"
+            );
         }
     }
 }
@@ -361,16 +416,25 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
 fn many_channels_are_rounded_as_one() {
     let (width, height) = (41, 12);
     for (channels, text) in [5, 8, 9, 16, 31, 40].into_iter().flat_map(|channels| {
-        ["gaussian:1", "box:size=4", "box:size=6", "taps:0.25 0.25; 0.125 0.375"].map(|text| (channels, text))
+        ["gaussian:1", "box:size=4", "box:size=6", "taps:0.25 0.25; 0.125 0.375"]
+            .map(|text| (channels, text))
     }) {
         let filter: Filter = text.parse().unwrap();
         for pixels in contents((width, height, channels), 77) {
             let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
-            let found = plan.filter(&ImageView::new(&pixels, width, height, channels).unwrap()).unwrap();
+            let found =
+                plan.filter(&ImageView::new(&pixels, width, height, channels).unwrap()).unwrap();
             for channel in 0..channels {
-                let take = |values: &[u8]| values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>();
-                let expected = defined(&take(&pixels), (width, height), &filter, Border::Reflect101);
-                assert_eq!(take(found.as_slice()), expected, "{text}, channel {channel} of {channels}");
+                let take = |values: &[u8]| {
+                    values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>()
+                };
+                let expected =
+                    defined(&take(&pixels), (width, height), &filter, Border::Reflect101);
+                assert_eq!(
+                    take(found.as_slice()),
+                    expected,
+                    "{text}, channel {channel} of {channels}"
+                );
             }
         }
     }
@@ -406,7 +470,8 @@ fn wide_windows_and_ties_are_exact() {
     };
     let dense = |cols: usize, rows: usize| {
         let (row, column) = half(cols, rows);
-        let mut taps: Vec<f64> = column.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect();
+        let mut taps: Vec<f64> =
+            column.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect();
         // No product any more, but with the same sum.
         (taps[0], taps[1]) = (taps[0] + taps[2] / 3.0, taps[1] - taps[2] / 3.0);
         Filter::from_taps_f64(cols, rows, &taps).unwrap()
@@ -447,13 +512,15 @@ fn very_wide_gaussians_are_exact() {
     for (text, border, size) in cases {
         let filter: Filter = text.parse().unwrap();
         let (bounds, of_bytes) = (Bounds::default(), filter.of_bytes().unwrap());
-        let resolver = Resolver::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, of_bytes, border);
+        let resolver =
+            Resolver::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, of_bytes, border);
         let rounder = Rounder::in_f32(&resolver, &bounds, Order::BlockPasses);
         // A column pass in f64 over whole numbers leaves few.
         assert!(rounder.share() > 1e-4 && rounder.left_by_columns().unwrap() < 0.2);
         check_channels(&noise_pixels(size.0 * size.1 * size.2, 3), size, &filter, border);
         let steps = |i: usize| {
-            100 + ((i / size.2 + i / size.2 / size.0) % 2) as u8 + u8::from(i / size.2 % size.0 > size.0 / 2)
+            100 + ((i / size.2 + i / size.2 / size.0) % 2) as u8
+                + u8::from(i / size.2 % size.0 > size.0 / 2)
         };
         let near: Vec<u8> = (0..size.0 * size.1 * size.2).map(steps).collect();
         check_channels(&near, size, &filter, border);
@@ -481,7 +548,12 @@ fn every_instruction_set_rounds_alike() {
 /// The pixel and a Gaussian, or two products.
 #[test]
 fn sums_of_products_round_as_their_taps() {
-    for text in ["unsharp:sigma=2,amount=1.5", "unsharp:sigma=4.5,amount=-0.3", "log:sigma=1.4", "log:sigma=5"] {
+    for text in [
+        "unsharp:sigma=2,amount=1.5",
+        "unsharp:sigma=4.5,amount=-0.3",
+        "log:sigma=1.4",
+        "log:sigma=5",
+    ] {
         let filter: Filter = text.parse().unwrap();
         assert!(filter.sum().is_some(), "{text}");
         let (x, y) = (filter.cols() - 1, 0);
@@ -510,7 +582,8 @@ fn the_terms_add_up_to_the_taps() {
         for r in 0..filter.rows() {
             for c in 0..filter.cols() {
                 let point = if (c, r) == filter.anchor() { sum.point } else { 0.0 };
-                let tap = sum.terms.iter().fold(point, |tap, (row, column)| tap + row[c] * column[r]);
+                let tap =
+                    sum.terms.iter().fold(point, |tap, (row, column)| tap + row[c] * column[r]);
                 worst = worst.max((tap - filter.tap(r, c)).abs());
                 all += filter.tap(r, c).abs();
             }
@@ -545,13 +618,23 @@ fn sums_of_products_into_floats_are_those_of_their_taps() {
     let (size, channels) = ((83, 57), 3);
     let pixels = noise_pixels(size.0 * size.1 * channels, 7);
     let src = ImageView::new(&pixels, size.0, size.1, channels).unwrap();
-    for text in ["unsharp:sigma=2", "unsharp:sigma=11,amount=0.4", "log:sigma=2", "dog:sigma=3", "dog:sigma=12,wider=5"]
-    {
+    for text in [
+        "unsharp:sigma=2",
+        "unsharp:sigma=11,amount=0.4",
+        "log:sigma=2",
+        "dog:sigma=3",
+        "dog:sigma=12,wider=5",
+    ] {
         let filter: Filter = text.parse().unwrap();
         let sum = filter.sum().unwrap();
         for border in [Border::Reflect101, Border::Constant(41.5), Border::Wrap, Border::Keep] {
             let run = |variant: Variant| {
-                let plan = Plan::builder(&filter).border(border).variant(variant).device(Device::Cpu).build().unwrap();
+                let plan = Plan::builder(&filter)
+                    .border(border)
+                    .variant(variant)
+                    .device(Device::Cpu)
+                    .build()
+                    .unwrap();
                 let mut found = Image::<f32>::zeroed(size.0, size.1, channels).unwrap();
                 plan.run(&src, &mut found.view_mut()).unwrap();
                 found
@@ -563,7 +646,10 @@ fn sums_of_products_into_floats_are_those_of_their_taps() {
             let tap_by_tap = of_sums(&filter, Order::TapByTap);
             for (found, expected) in found.as_slice().iter().zip(expected.as_slice()) {
                 let off = f64::from((found - expected).abs());
-                assert!(off <= error + tap_by_tap, "{text} {border}: {found}, tap by tap {expected}");
+                assert!(
+                    off <= error + tap_by_tap,
+                    "{text} {border}: {found}, tap by tap {expected}"
+                );
             }
         }
     }

@@ -23,7 +23,9 @@ use crate::abi::Taps;
 use crate::device::*;
 use crate::frame::Frame;
 use crate::pixels::{or_constant, write};
-use crate::sizes::{CLASS_BLOCK as SIDE, CLASS_TAPS as K, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK};
+use crate::sizes::{
+    CLASS_BLOCK as SIDE, CLASS_TAPS as K, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK,
+};
 
 const R: i32 = K / 2;
 const COUNT: usize = K as usize;

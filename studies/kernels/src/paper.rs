@@ -67,7 +67,9 @@ unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
         let x = left + thread_x();
         if thread_x() < PAPER_ROW && x < frame.width {
             let mut sum = 0.0;
-            by::<8>(count, |tap| sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum));
+            by::<8>(count, |tap| {
+                sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum)
+            });
             write(frame, x, y, sum);
         }
     }

@@ -80,7 +80,10 @@ impl Value {
     #[inline(always)]
     fn is_inner<const K: i32>(&self, frame: &Frame) -> bool {
         let radius = K / 2;
-        self.x >= radius && self.y >= radius && self.x < frame.width - radius && self.y < frame.height - radius
+        self.x >= radius
+            && self.y >= radius
+            && self.x < frame.width - radius
+            && self.y < frame.height - radius
     }
 }
 
@@ -101,7 +104,9 @@ unsafe fn sum<const K: i32, T: TapSource>(
     let mut tap = carried * K;
     while tap < K * K {
         // SAFETY: likewise; the last tap of an odd number has no neighbour to be read with it.
-        let pair = unsafe { if tap + 1 < K * K { load2(all, tap as usize) } else { [load(all, tap as usize), 0.0] } };
+        let pair = unsafe {
+            if tap + 1 < K * K { load2(all, tap as usize) } else { [load(all, tap as usize), 0.0] }
+        };
         sum = fma(pair[0], value(tap % K, tap / K), sum);
         if tap + 1 < K * K {
             sum = fma(pair[1], value((tap + 1) % K, (tap + 1) / K), sum);
@@ -116,7 +121,11 @@ unsafe fn sum<const K: i32, T: TapSource>(
 /// # Safety
 /// `taps` holds these rows of K.
 #[inline(always)]
-unsafe fn add<const K: i32, T: TapSource>(taps: T, rows: i32, value: &impl Fn(i32, i32) -> f32) -> f32 {
+unsafe fn add<const K: i32, T: TapSource>(
+    taps: T,
+    rows: i32,
+    value: &impl Fn(i32, i32) -> f32,
+) -> f32 {
     let mut sum = 0.0;
     let end = if K <= 11 { rows } else { opaque(rows) };
     let mut row = 0;
@@ -135,14 +144,23 @@ unsafe fn add<const K: i32, T: TapSource>(taps: T, rows: i32, value: &impl Fn(i3
 /// # Safety
 /// `frame` describes allocated memory, `taps` and `all` hold what [`sum`] asks for.
 #[inline(always)]
-unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T, carried: i32, all: *const f32) {
+unsafe fn untiled<const K: i32, T: TapSource>(
+    frame: &Frame,
+    planes: i32,
+    taps: T,
+    carried: i32,
+    all: *const f32,
+) {
     let Some(at) = Value::of_thread(frame, planes) else { return };
     // SAFETY: the window lies in the image, or only the pixel itself is read.
     unsafe {
         let value = if at.is_inner::<K>(frame) {
             let stride = frame.src_stride as u32 as usize;
-            let corner = frame.src.wrapping_add(at.src).wrapping_sub((K / 2) as usize * (stride + 1));
-            sum::<K, _>(taps, carried, all, |col, row| load(corner, row as usize * stride + col as usize))
+            let corner =
+                frame.src.wrapping_add(at.src).wrapping_sub((K / 2) as usize * (stride + 1));
+            sum::<K, _>(taps, carried, all, |col, row| {
+                load(corner, row as usize * stride + col as usize)
+            })
         } else {
             load(frame.src, at.src)
         };
@@ -153,7 +171,13 @@ unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: 
 /// # Safety
 /// As for [`untiled`]; the launch reserved (SIDE + K - 1)^2 floats.
 #[inline(always)]
-unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T, carried: i32, all: *const f32) {
+unsafe fn tiled<const K: i32, T: TapSource>(
+    frame: &Frame,
+    planes: i32,
+    taps: T,
+    carried: i32,
+    all: *const f32,
+) {
     let tile = Shared::dynamic();
     let (radius, pitch) = (K / 2, SIDE + K - 1);
     let place = |x: i32, y: i32| (thread_y() + y) * pitch + thread_x() + x;
@@ -161,16 +185,23 @@ unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T,
     if let Some(at) = &mine {
         let stride = frame.src_stride as u32 as isize;
         // The pixel itself, and those a radius away that lie in the image and beyond the block's edge.
-        let ahead =
-            [thread_x() < radius && at.x >= radius, true, thread_x() >= SIDE - radius && at.x < frame.width - radius];
-        let below =
-            [thread_y() < radius && at.y >= radius, true, thread_y() >= SIDE - radius && at.y < frame.height - radius];
+        let ahead = [
+            thread_x() < radius && at.x >= radius,
+            true,
+            thread_x() >= SIDE - radius && at.x < frame.width - radius,
+        ];
+        let below = [
+            thread_y() < radius && at.y >= radius,
+            true,
+            thread_y() >= SIDE - radius && at.y < frame.height - radius,
+        ];
         let mut down = 0;
         while down < 3 {
             let mut across = 0;
             while across < 3 {
                 if ahead[across as usize] && below[down as usize] {
-                    let offset = ((down - 1) as isize * stride + (across - 1) as isize) * radius as isize;
+                    let offset =
+                        ((down - 1) as isize * stride + (across - 1) as isize) * radius as isize;
                     // SAFETY: the pixel lies in the image, its place in the tile.
                     unsafe {
                         let value = load(frame.src.wrapping_add(at.src).wrapping_offset(offset), 0);

@@ -41,7 +41,9 @@ unsafe fn pass<const K: i32, const ROWS: bool, T: TapSource>(frame: &Frame, src:
         let offset = (tap - K / 2) as f32;
         let (across, down) = if ROWS { (offset, 0.0) } else { (0.0, offset) };
         // SAFETY: the texture answers for any place; `tap` is below K.
-        unsafe { sum = fma(taps.tap(tap as usize), src.fetch(middle_x + across, middle_y + down), sum) };
+        unsafe {
+            sum = fma(taps.tap(tap as usize), src.fetch(middle_x + across, middle_y + down), sum)
+        };
         tap += 1;
     }
     // SAFETY: `(x, y)` lies in the image.

@@ -42,7 +42,10 @@ unsafe fn turned(word: u32) -> u32 {
 /// # Safety
 /// The rows and columns lie in the image; the whole warp calls.
 #[inline(always)]
-pub(super) unsafe fn load<const M: usize>(source: &Source<'_>, (left, top): (i32, i32)) -> [Complex; M] {
+pub(super) unsafe fn load<const M: usize>(
+    source: &Source<'_>,
+    (left, top): (i32, i32),
+) -> [Complex; M] {
     let plane = source.plane();
     let x = left + 8 * row_of(thread_x()) + (thread_x() & 7);
     let at = source.row_inside(top).at(x);
@@ -63,7 +66,10 @@ pub(super) unsafe fn load<const M: usize>(source: &Source<'_>, (left, top): (i32
         let [re, im] = unsafe { [turned(words[0][q]), turned(words[1][q])] };
         let mut k = 0;
         while k < ROWS {
-            line[4 * q + k] = Complex { re: of_byte_less_middle(re, k, high), im: of_byte_less_middle(im, k, high) };
+            line[4 * q + k] = Complex {
+                re: of_byte_less_middle(re, k, high),
+                im: of_byte_less_middle(im, k, high),
+            };
             k += 1;
         }
         q += 1;
@@ -76,7 +82,11 @@ pub(super) unsafe fn load<const M: usize>(source: &Source<'_>, (left, top): (i32
 /// # Safety
 /// They lie in allocated memory.
 #[inline(always)]
-unsafe fn words<const M: usize, const PIXEL: i32>(mut at: u64, row: u64, pixel: i32) -> [[u32; WORDS]; 2] {
+unsafe fn words<const M: usize, const PIXEL: i32>(
+    mut at: u64,
+    row: u64,
+    pixel: i32,
+) -> [[u32; WORDS]; 2] {
     let pixel = if PIXEL == 0 { pixel } else { PIXEL };
     let mut bytes = [[[0; ROWS]; WORDS]; 2];
     let mut r = 0;
@@ -129,7 +139,9 @@ pub(super) unsafe fn store<const M: usize>(
     let mut q = 0;
     while 4 * q < M {
         // SAFETY: as the caller promised.
-        words[q] = unsafe { turned(joined([bytes[4 * q], bytes[4 * q + 1], bytes[4 * q + 2], bytes[4 * q + 3]])) };
+        words[q] = unsafe {
+            turned(joined([bytes[4 * q], bytes[4 * q + 1], bytes[4 * q + 2], bytes[4 * q + 3]]))
+        };
         q += 1;
     }
     let x = left + 8 * row + place;

@@ -24,7 +24,10 @@ impl Complex {
 
     #[inline(always)]
     pub(crate) fn times(self, other: Self) -> Self {
-        Self { re: fma(self.re, other.re, -(self.im * other.im)), im: fma(self.re, other.im, self.im * other.re) }
+        Self {
+            re: fma(self.re, other.re, -(self.im * other.im)),
+            im: fma(self.re, other.im, self.im * other.re),
+        }
     }
 
     /// The product with the other's conjugate.
@@ -36,7 +39,11 @@ impl Complex {
     /// The product with the twiddle factor of a quarter: forward, -i; inverse, i.
     #[inline(always)]
     pub(crate) fn quarter<const INVERSE: bool>(self) -> Self {
-        if INVERSE { Self { re: -self.im, im: self.re } } else { Self { re: self.im, im: -self.re } }
+        if INVERSE {
+            Self { re: -self.im, im: self.re }
+        } else {
+            Self { re: self.im, im: -self.re }
+        }
     }
 
     /// The product with the twiddle factor `cos - i sin`; inverse, with its conjugate.
@@ -58,7 +65,8 @@ fn four<const INVERSE: bool>([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
 #[inline(always)]
 pub(crate) fn eight<const INVERSE: bool>(x: [Complex; 8]) -> [Complex; 8] {
     const HALF: f32 = core::f32::consts::FRAC_1_SQRT_2;
-    let even = four::<INVERSE>([x[0].plus(x[4]), x[1].plus(x[5]), x[2].plus(x[6]), x[3].plus(x[7])]);
+    let even =
+        four::<INVERSE>([x[0].plus(x[4]), x[1].plus(x[5]), x[2].plus(x[6]), x[3].plus(x[7])]);
     let odd = four::<INVERSE>([
         x[0].minus(x[4]),
         x[1].minus(x[5]).twiddled::<INVERSE>(HALF, HALF),
@@ -109,7 +117,8 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
     let mut y = [ZERO; 16];
     let mut k = 0;
     while k < 4 {
-        let line = four::<INVERSE>([parts[4 * k], parts[4 * k + 1], parts[4 * k + 2], parts[4 * k + 3]]);
+        let line =
+            four::<INVERSE>([parts[4 * k], parts[4 * k + 1], parts[4 * k + 2], parts[4 * k + 3]]);
         let mut n = 0;
         while n < 4 {
             y[k + 4 * n] = line[n];

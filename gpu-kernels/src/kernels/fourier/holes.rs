@@ -135,15 +135,20 @@ impl Found {
                     any |= all;
                     let (nan, plus, minus) = match all {
                         0 => (0, 0, 0),
-                        _ => {
-                            (ballot(value.is_nan()), ballot(value == f32::INFINITY), ballot(value == f32::NEG_INFINITY))
-                        }
+                        _ => (
+                            ballot(value.is_nan()),
+                            ballot(value == f32::INFINITY),
+                            ballot(value == f32::NEG_INFINITY),
+                        ),
                     };
                     if thread_x() == 0 {
                         let kinds = [nan, plus, minus, all & !(nan | plus | minus)];
                         let mut plane = 0;
                         while plane < 4 {
-                            self.shared.store(self.word(plane as i32, row, at), f32::from_bits(kinds[plane]));
+                            self.shared.store(
+                                self.word(plane as i32, row, at),
+                                f32::from_bits(kinds[plane]),
+                            );
                             plane += 1;
                         }
                     }
@@ -179,7 +184,8 @@ impl Found {
                 };
                 let (nan, plus, minus, large) = (holes(0), holes(1), holes(2), holes(3));
                 if (nan | plus | minus | large) != 0 {
-                    let at = signs.wrapping_add(4 * mul_wide(2 * r, all) as u64 + 4 * number as u64);
+                    let at =
+                        signs.wrapping_add(4 * mul_wide(2 * r, all) as u64 + 4 * number as u64);
                     let [above] = load_words::<1>(at);
                     let [below] = load_words::<1>(at.wrapping_add(4 * all as u64));
                     let bit = |bits: u32, kind: u32| if bits != 0 { kind } else { 0 };
@@ -242,11 +248,13 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
                     if found.shared.load_word(found.any(row)) != 0 {
                         let mut down = 0;
                         while down < DOWN {
-                            let r = found.top + row - (top + thread_y() + BLOCK.1 as i32 * down as i32);
+                            let r =
+                                found.top + row - (top + thread_y() + BLOCK.1 as i32 * down as i32);
                             if r >= 0 && r < window.rows {
                                 let mut beside = 0;
                                 while beside < BESIDE {
-                                    seen[down][beside] |= found.under(window, holes.signs, (row, r), beside as i32);
+                                    seen[down][beside] |=
+                                        found.under(window, holes.signs, (row, r), beside as i32);
                                     beside += 1;
                                 }
                             }
@@ -317,9 +325,14 @@ unsafe fn sums_of_taps(
 ) -> [[f32; BESIDE]; DOWN] {
     const APART: i32 = BLOCK.1 as i32;
     let (left, top) = (x - window.anchor_x, y - window.anchor_y);
-    let (right, bottom) =
-        (left + window.cols + 32 * (BESIDE as i32 - 1), top + window.rows + APART * (DOWN as i32 - 1));
-    let is_plain = source.is_plain() && left >= 0 && right <= source.pass.width && source.has_rows(top, bottom);
+    let (right, bottom) = (
+        left + window.cols + 32 * (BESIDE as i32 - 1),
+        top + window.rows + APART * (DOWN as i32 - 1),
+    );
+    let is_plain = source.is_plain()
+        && left >= 0
+        && right <= source.pass.width
+        && source.has_rows(top, bottom);
     if is_plain {
         // SAFETY: as the caller promised; the pixels are there.
         return unsafe {
@@ -340,7 +353,9 @@ unsafe fn sums_of_taps(
         };
     }
     // SAFETY: as the caller promised.
-    unsafe { of_each_tap(window, taps, |c, r, values| *values = found(source, (left + c, top + r))) }
+    unsafe {
+        of_each_tap(window, taps, |c, r, values| *values = found(source, (left + c, top + r)))
+    }
 }
 
 /// What a thread's results have under a tap, whose pixel for the first of them is at `(x, y)`, through the border rule. All loads are
@@ -377,7 +392,8 @@ unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN
     while down < DOWN {
         let mut beside = 0;
         while beside < BESIDE {
-            values[down][beside] = if outside[down][beside] { pass.outside } else { values[down][beside] };
+            values[down][beside] =
+                if outside[down][beside] { pass.outside } else { values[down][beside] };
             beside += 1;
         }
         down += 1;

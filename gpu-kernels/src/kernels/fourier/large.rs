@@ -48,7 +48,14 @@ impl Exchange {
     fn of_row() -> Self {
         let start = 33 * 32 * thread_y();
         let thread = thread_x();
-        Self { shared: Shared::dynamic(), thread, from: start + thread, apart: 33, to: start + 33 * thread, step: 1 }
+        Self {
+            shared: Shared::dynamic(),
+            thread,
+            from: start + thread,
+            apart: 33,
+            to: start + 33 * thread,
+            step: 1,
+        }
     }
 
     /// The column, counted from the block's first, of which this thread has a share, and its place there.
@@ -80,9 +87,13 @@ impl Exchange {
             while k < EACH {
                 if folded || k > 0 {
                     let [re, im] = load2(table, 2 * 32 * k);
-                    numbers[k] = numbers[k].times(Complex { re, im: if INVERSE { -im } else { im } });
+                    numbers[k] =
+                        numbers[k].times(Complex { re, im: if INVERSE { -im } else { im } });
                 }
-                self.shared.store2(2 * (self.from + self.apart * k as i32), [numbers[k].re, numbers[k].im]);
+                self.shared.store2(
+                    2 * (self.from + self.apart * k as i32),
+                    [numbers[k].re, numbers[k].im],
+                );
                 k += 1;
             }
             Self::wait::<BLOCK>();
@@ -144,7 +155,8 @@ impl Pair {
             STACKED => ((0, rows), cols),
             _ => ((cols, 0), 2 * cols),
         };
-        let (left, top) = (pass.region.x0 + column as i32 * wide, pass.region.y0 + row * pairs.tall);
+        let (left, top) =
+            (pass.region.x0 + column as i32 * wide, pass.region.y0 + row * pairs.tall);
         let read = least(rows, pass.height - top) + parts.rows - 1;
         let rows = least(rows, pass.region.y1 - top);
         let numbers = pairs.numbers + block_y() as u64 * Large::NUMBERS;
@@ -199,7 +211,11 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
                 note(parts.noted, leave_holes(&mut line, parts.greatest));
             }
             let line = match WAY == FOLDED {
-                true => exchange.transform::<false, false>(twisted::<EACH, false>(line), of_table(table, 1), true),
+                true => exchange.transform::<false, false>(
+                    twisted::<EACH, false>(line),
+                    of_table(table, 1),
+                    true,
+                ),
                 false => exchange.transform::<false, false>(line, table, false),
             };
             let to = pair.number(exchange.thread, row);
@@ -236,7 +252,8 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
         }
         let mut line = exchange.transform::<false, true>(line, spectra, false);
         let first = SIDE as usize * (parts.tables as usize + SIDE as usize * pairs.part as usize);
-        let spectrum = spectra.wrapping_add(2 * (first + SIDE as usize * thread as usize + column as usize));
+        let spectrum =
+            spectra.wrapping_add(2 * (first + SIDE as usize * thread as usize + column as usize));
         let mut n = 0;
         while n < EACH {
             let [re, im] = load2(spectrum, 2 * 32 * SIDE as usize * n);
@@ -283,7 +300,11 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
             n += 1;
         }
         let line = match WAY == FOLDED {
-            true => twisted::<EACH, true>(exchange.transform::<true, false>(line, of_table(table, 2), true)),
+            true => twisted::<EACH, true>(exchange.transform::<true, false>(
+                line,
+                of_table(table, 2),
+                true,
+            )),
             false => exchange.transform::<true, false>(line, table, false),
         };
         store_pair::<KIND>(pass, parts, &pair, share, row, &exchange, &line);
@@ -313,7 +334,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     let mut line = [ZERO; EACH];
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The numbers in shared memory are this thread's.
     unsafe {
-        let inside = x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
+        let inside =
+            x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
         if KIND != BYTES && inside && source.is_plain() {
             let (first, second) = (row.at_plain(x + lane), row.at_plain(x + lane + apart));
             let mut m = 0;
@@ -342,14 +364,17 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
                     let at = at + 32 * i as i32;
                     let re = if at < needed { first[i] } else { 0.0 };
                     let im = if at + apart < needed { second[i] } else { 0.0 };
-                    exchange.shared.store2(2 * (exchange.from + exchange.apart * (m + i as i32)), [re, im]);
+                    exchange
+                        .shared
+                        .store2(2 * (exchange.from + exchange.apart * (m + i as i32)), [re, im]);
                     i += 1;
                 }
                 m = opaque(m + 8);
             }
             let mut m = 0;
             while m < EACH {
-                let [re, im] = exchange.shared.load2(2 * (exchange.from + exchange.apart * m as i32));
+                let [re, im] =
+                    exchange.shared.load2(2 * (exchange.from + exchange.apart * m as i32));
                 line[m] = Complex { re, im };
                 m += 1;
             }
@@ -439,7 +464,13 @@ unsafe fn store_pair<const KIND: u32>(
 /// # Safety
 /// The pass describes allocated memory; the results are in the image.
 #[inline(always)]
-unsafe fn add_point(source: &Source<'_>, point: f32, (x, y): (i32, i32), end: i32, sums: &mut [f32; EACH]) {
+unsafe fn add_point(
+    source: &Source<'_>,
+    point: f32,
+    (x, y): (i32, i32),
+    end: i32,
+    sums: &mut [f32; EACH],
+) {
     let row = source.row_inside(y);
     let mut bytes = [0; EACH];
     let mut m = 0;

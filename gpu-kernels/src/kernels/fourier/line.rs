@@ -80,7 +80,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
     #[inline(always)]
     fn within(&self, k2: i32, u: i32) -> i32 {
         let (k1, _) = self.split();
-        (k1 * Self::THREADS + Self::RADIX * self.moved(k2) + (u ^ (k2 & (Self::RADIX - 1)))) * J + self.number
+        (k1 * Self::THREADS + Self::RADIX * self.moved(k2) + (u ^ (k2 & (Self::RADIX - 1)))) * J
+            + self.number
     }
 
     /// A number with the bits changed that differ from one `k1` to the next.
@@ -231,13 +232,18 @@ impl<const R: usize, const J: i32> Line<R, J> {
     /// # Safety
     /// The whole block calls; what is in shared memory is not needed any more.
     #[inline(always)]
-    pub(super) unsafe fn totals(&self, mut sums: [f32; 2], mut greatest: [f32; 2]) -> ([f32; 2], [f32; 2]) {
+    pub(super) unsafe fn totals(
+        &self,
+        mut sums: [f32; 2],
+        mut greatest: [f32; 2],
+    ) -> ([f32; 2], [f32; 2]) {
         let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, R as i32 * J / 2);
         // SAFETY: as the caller promised; each place is one thread's, and is read behind a barrier.
         unsafe {
             let mut apart = 16;
             while apart > 0 {
-                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                greatest =
+                    greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
                 if apart >= J as u32 {
                     sums = [sums[0] + of_lane(sums[0], apart), sums[1] + of_lane(sums[1], apart)];
                 }
@@ -261,9 +267,13 @@ impl<const R: usize, const J: i32> Line<R, J> {
             greatest = self.shared.load2(2 * (warps * J + (lane & (warps - 1))));
             let mut apart = 16;
             while apart > 0 {
-                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                greatest =
+                    greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
                 if apart >= J as u32 {
-                    totals = [totals[0] + of_lane(totals[0], apart), totals[1] + of_lane(totals[1], apart)];
+                    totals = [
+                        totals[0] + of_lane(totals[0], apart),
+                        totals[1] + of_lane(totals[1], apart),
+                    ];
                 }
                 apart /= 2;
             }
@@ -297,7 +307,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
                     while i < R {
                         let [re, im] = reload2(spectra, 2 * 16 * R * (R * q + i));
                         let product = part[i].times(Complex { re, im });
-                        squares = [with_square(squares[0], part[i]), with_square(squares[1], product)];
+                        squares =
+                            [with_square(squares[0], part[i]), with_square(squares[1], product)];
                         part[i] = product;
                         i += 1;
                     }
@@ -310,7 +321,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
             loop {
                 self.spread(load(term, part * lines.part), numbers);
                 let line = self.here();
-                let spectrum = spectra.wrapping_add(2 * ((term * lines.parts + part) * Self::SIZE) as usize);
+                let spectrum =
+                    spectra.wrapping_add(2 * ((term * lines.parts + part) * Self::SIZE) as usize);
                 let mut q = 0;
                 while q < EACH / R {
                     let (part, mut i) = (line.frequencies(q), 0);
@@ -398,7 +410,8 @@ unsafe fn turned<const INVERSE: bool>(
             (a, 0) => factors[2 + a],
             (a, b) => factors[2 + a].times(factors[b - 1]),
         };
-        numbers[k] = if INVERSE { numbers[k].times_conjugate(factor) } else { numbers[k].times(factor) };
+        numbers[k] =
+            if INVERSE { numbers[k].times_conjugate(factor) } else { numbers[k].times(factor) };
         k += 1;
     }
     numbers

@@ -250,7 +250,11 @@ host! {
 /// region. The numbers are those of these lines, and blocks have the shape and the shared memory of
 /// the entry.
 #[inline(always)]
-unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass, lines: &Lines, numbers: *const f32) {
+unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
+    pass: &Pass,
+    lines: &Lines,
+    numbers: *const f32,
+) {
     let line = Line::<R, 1>::of_thread();
     let step = Line::<R, 1>::SIZE + 1 - lines.part;
     let first = (lines.first + block_x()) * step;
@@ -311,7 +315,11 @@ fn greatest(sums: &[Complex; EACH]) -> f32 {
 #[inline(always)]
 fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
     let part = 1.0 / (256 * R) as f32;
-    fma(lines.of_input, part * sqrt(squares[0]), fma(lines.of_output, sqrt(squares[1]), lines.of_greatest * greatest))
+    fma(
+        lines.of_input,
+        part * sqrt(squares[0]),
+        fma(lines.of_output, sqrt(squares[1]), lines.of_greatest * greatest),
+    )
 }
 
 /// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
@@ -348,7 +356,8 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
         let needed = pass.width - first + lines.taps - 1 - tap;
         let mut m = opaque(0);
         while m < EACH as i32 {
-            let [re, im] = [0, 1].map(|row: usize| pair[row].found_apart::<TOGETHER, KIND>(x + apart * m, apart));
+            let [re, im] = [0, 1]
+                .map(|row: usize| pair[row].found_apart::<TOGETHER, KIND>(x + apart * m, apart));
             let mut i = 0;
             while i < TOGETHER {
                 let is_needed = line.thread + apart * (m + i as i32) < needed;
@@ -387,14 +396,23 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
         let (first, line) = (tile * step, line.here());
         // SAFETY: as the caller promised.
         unsafe {
-            let (sums, squares) = line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
-                let (apart, outside) = if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
-                load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
-            });
+            let (sums, squares) =
+                line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
+                    let (apart, outside) =
+                        if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
+                    load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
+                });
             let mark = greatest_mark::<R, J>(pass, lines, sum, opaque(first));
             let (squares, greatest) = line.here().totals(squares, [mark, greatest(&sums)]);
             let near = lines.near - greatest[0] - moved::<R>(lines, squares, greatest[1]);
-            store_columns::<R, J, KIND>(&line.here(), pass, (lines, sum, near), (x, first), step, &sums);
+            store_columns::<R, J, KIND>(
+                &line.here(),
+                pass,
+                (lines, sum, near),
+                (x, first),
+                step,
+                &sums,
+            );
             // The next tile comes to the same place.
             barrier();
         }
@@ -423,7 +441,11 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     // SAFETY: inside, every row is there; else each goes through the border rule.
     unsafe {
         if source.has_rows(top, top + size) {
-            let mut from = source.plain_row(top).below(line.thread).at_plain(x).wrapping_byte_offset(term as isize);
+            let mut from = source
+                .plain_row(top)
+                .below(line.thread)
+                .at_plain(x)
+                .wrapping_byte_offset(term as isize);
             let next = source.plain_offset(apart);
             let mut numbers = [ZERO; EACH];
             let mut m = 0;
@@ -472,7 +494,12 @@ unsafe fn load_columns<const R: usize, const J: i32>(
 /// # Safety
 /// As for [`columns`].
 #[inline(always)]
-unsafe fn greatest_mark<const R: usize, const J: i32>(pass: &Pass, lines: &Lines, sum: &Sum, first: i32) -> f32 {
+unsafe fn greatest_mark<const R: usize, const J: i32>(
+    pass: &Pass,
+    lines: &Lines,
+    sum: &Sum,
+    first: i32,
+) -> f32 {
     let (marks, region) = (&lines.marks, &pass.region);
     // Hidden, so that nothing of it is computed ahead.
     let left = (region.x0 & !(2 * J - 1)) + 2 * J * opaque(block_x());
@@ -496,7 +523,8 @@ unsafe fn greatest_mark<const R: usize, const J: i32>(pass: &Pass, lines: &Lines
                 let place = marks.place(pair, tile) as *const f32;
                 greatest = greatest.max(load(place, 0));
                 if sum.terms > 1 {
-                    greatest = greatest.max(load(place.wrapping_byte_offset(sum.marks_apart as isize), 0));
+                    greatest =
+                        greatest.max(load(place.wrapping_byte_offset(sum.marks_apart as isize), 0));
                 }
             }
             tile += 1;
@@ -538,7 +566,10 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
             let row = pixels.row_inside(first + line.thread + apart * m as i32);
             // SAFETY: results lie in the image.
             let (left, right) = unsafe {
-                (load_u8_if(is_result(m) && has[0], row.at(x)), load_u8_if(is_result(m) && has[1], row.at(x + 1)))
+                (
+                    load_u8_if(is_result(m) && has[0], row.at(x)),
+                    load_u8_if(is_result(m) && has[1], row.at(x + 1)),
+                )
             };
             re[m] = fma(sum.point, left as f32, re[m]);
             im[m] = fma(sum.point, right as f32, im[m]);
@@ -557,7 +588,8 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     while m < EACH {
         let ((left, distance), (right, other)) = (to_near_byte(re[m]), to_near_byte(im[m]));
         words[m] = permute::<0x0040>(left, right);
-        uncertain |= ((distance >= near) as u32) << (2 * m) | ((other >= near) as u32) << (2 * m + 1);
+        uncertain |=
+            ((distance >= near) as u32) << (2 * m) | ((other >= near) as u32) << (2 * m + 1);
         m += 1;
     }
     // Hidden, so that it is computed here, and no sum is kept for it.

@@ -67,7 +67,9 @@ impl<const M: usize> Place<M> {
     #[inline(always)]
     unsafe fn load(self, base: i32, offset: i32) -> Complex {
         // SAFETY: lines lie in the tile.
-        let [re, im] = unsafe { self.shared.load2(2 * (self.start + base * self.step) + 2 * offset * self.step) };
+        let [re, im] = unsafe {
+            self.shared.load2(2 * (self.start + base * self.step) + 2 * offset * self.step)
+        };
         Complex { re, im }
     }
 
@@ -186,7 +188,11 @@ impl<const M: usize> Place<M> {
             while k < M {
                 let value = self.load(self.lane, 9 * k as i32);
                 let turns = folded || k > 0;
-                part[k] = if turns { value.times_conjugate(self.twiddle(k as i32, folded)) } else { value };
+                part[k] = if turns {
+                    value.times_conjugate(self.twiddle(k as i32, folded))
+                } else {
+                    value
+                };
                 k += 1;
             }
             warp_barrier();
@@ -202,12 +208,18 @@ impl<const M: usize> Place<M> {
 /// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
 /// block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
-pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(pass: &Pass, parts: &Parts, spectra: *const f32) {
+pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
+    pass: &Pass,
+    parts: &Parts,
+    spectra: *const f32,
+) {
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
     if thread < Layout::<M>::SIZE * tables(KIND) {
         // SAFETY: the tables come first in the buffer, and behind the tile in shared memory; a block has threads for two.
-        unsafe { shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize)) };
+        unsafe {
+            shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize))
+        };
     }
     // SAFETY: the whole block is here.
     unsafe { barrier() };
@@ -308,7 +320,11 @@ fn apart<const M: usize, const KIND: u32>(parts: &Parts, column: i32) -> (i32, i
 /// Results in a row of a pair of tiles, or of a folded one.
 #[inline(always)]
 fn wide<const M: usize, const KIND: u32>(parts: &Parts) -> i32 {
-    if folds(KIND) { 2 * Layout::<M>::SIZE + 1 - parts.cols } else { 2 * Layout::<M>::results(parts.cols) }
+    if folds(KIND) {
+        2 * Layout::<M>::SIZE + 1 - parts.cols
+    } else {
+        2 * Layout::<M>::results(parts.cols)
+    }
 }
 
 /// The first column of a pair's results.
@@ -419,7 +435,12 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
 
 /// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the lane's; its imaginary parts come from so many columns and rows behind its real parts.
 #[inline(always)]
-fn has_four_rows<const M: usize>(pass: &Pass, left: i32, (apart, below): (i32, i32), y: i32) -> bool {
+fn has_four_rows<const M: usize>(
+    pass: &Pass,
+    left: i32,
+    (apart, below): (i32, i32),
+    y: i32,
+) -> bool {
     let top = y - row_of(thread_x());
     let has_columns = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width;
     has_columns && below == 0 && Source::new(pass).has_rows(top, top + 4)
@@ -436,14 +457,19 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
 ) -> [Complex; M] {
     let source = Source::new(pass);
     let is_plain = KIND != BYTES && source.is_plain();
-    let row = if is_plain && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
+    let row = if is_plain && source.has_rows(y, y + 1) {
+        source.plain_row(y)
+    } else {
+        source.row(opaque(y))
+    };
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
     // this warp's, and every lane reads back its own numbers.
     unsafe {
         let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
         let inside = inside && (!folds(KIND) || below == 0);
         if inside && is_plain {
-            let (first, second) = (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
+            let (first, second) =
+                (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
             let mut line = [ZERO; M];
             let mut m = 0;
             while m < M {
@@ -466,10 +492,17 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             let mut m = opaque(0);
             while folds(KIND) && m < M as i32 {
                 let (first, second) = (left + 8 * m, left + apart + 8 * m);
-                let (first, second) = (found::<KIND>(row, first, place.lane), found::<KIND>(other, second, place.lane));
+                let (first, second) = (
+                    found::<KIND>(row, first, place.lane),
+                    found::<KIND>(other, second, place.lane),
+                );
                 let mut i = 0;
                 while i < FOUND {
-                    place.store(place.lane + 8 * m, 8 * i as i32, Complex { re: first[i], im: second[i] });
+                    place.store(
+                        place.lane + 8 * m,
+                        8 * i as i32,
+                        Complex { re: first[i], im: second[i] },
+                    );
                     i += 1;
                 }
                 m = opaque(m + FOUND as i32);
@@ -588,8 +621,10 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     unsafe {
         let within = left + wide <= pass.region.x1;
         if within && !share.adds && target.is_simple() {
-            let (first, second) =
-                (target.at_plain(left + place.lane, y), target.at_plain(left + apart + place.lane, y));
+            let (first, second) = (
+                target.at_plain(left + place.lane, y),
+                target.at_plain(left + apart + place.lane, y),
+            );
             let mut m = 0;
             while m < M {
                 if place.lane + 8 * (m as i32) < apart {
@@ -623,7 +658,14 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
 
 /// Stores one result, or adds it to those of the parts before, if it lies in the region.
 #[inline(always)]
-pub(super) unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, value: f32) {
+pub(super) unsafe fn put(
+    target: &Target<'_>,
+    pass: &Pass,
+    share: Share,
+    x: i32,
+    y: i32,
+    value: f32,
+) {
     if x < pass.region.x1 {
         // SAFETY: as the caller promised.
         unsafe {

@@ -4,7 +4,12 @@ use crate::round::{Bounds, Resolver};
 use crate::{Border, Filter, Image};
 
 /// The greatest error of the sums that bytes are made of, as a part of its bound.
-fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usize, usize), src: Vec<u8>) -> f64 {
+fn error(
+    filter: &Filter,
+    border: Border,
+    (width, height, channels): (usize, usize, usize),
+    src: Vec<u8>,
+) -> f64 {
     let of_bytes = filter.of_bytes().unwrap();
     let (engine, filter) = (Engine::new(filter, border).unwrap(), &of_bytes.filter);
     let bytes = Bytes::new(of_bytes, &engine.window());
@@ -14,7 +19,8 @@ fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usi
     };
     let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
     let (src, mut dst) = (Image::from_vec(src, width, height, channels).unwrap(), dst.view_mut());
-    let (resolver, bounds) = (Resolver::new(src.view(), channels, of_bytes, border), Bounds::default());
+    let (resolver, bounds) =
+        (Resolver::new(src.view(), channels, of_bytes, border), Bounds::default());
     let rounder = Rounder::in_f32(&resolver, &bounds, order);
     let window = engine.window();
     let frame = Frame::new(engine.isa, window, &src.view(), &mut dst, channels);
@@ -22,7 +28,8 @@ fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usi
     assert!(run.blocks == 1 && rounder.share() < 1.0);
 
     let mut found = Vec::new();
-    let (mut scratch, mut sums) = (Scratch::default(), vec![0.0; ROWS * (width * channels + SLACK)]);
+    let (mut scratch, mut sums) =
+        (Scratch::default(), vec![0.0; ROWS * (width * channels + SLACK)]);
     scratch.start(&run, &(0..width)).unwrap();
     while found.len() < height * width * channels {
         let y = found.len() / (width * channels);
@@ -40,18 +47,25 @@ fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usi
     };
     let mut worst = 0.0f64;
     for channel in 0..channels {
-        let mut exact: Vec<f64> =
-            (0..height * width).map(|at| point * pixel(Some(at / width), Some(at % width), channel)).collect();
+        let mut exact: Vec<f64> = (0..height * width)
+            .map(|at| point * pixel(Some(at / width), Some(at % width), channel))
+            .collect();
         for (row, column) in &products {
             let line = |y: usize| -> Vec<f64> {
                 let source = window.row(y, 0, height);
-                let under = |x: usize, col: usize| pixel(source, window.column(x, col, width), channel);
-                (0..width).map(|x| (0..row.len()).map(|col| row[col] * under(x, col)).sum()).collect()
+                let under =
+                    |x: usize, col: usize| pixel(source, window.column(x, col, width), channel);
+                (0..width)
+                    .map(|x| (0..row.len()).map(|col| row[col] * under(x, col)).sum())
+                    .collect()
             };
             let lines: Vec<Vec<f64>> = (0..height + column.len() - 1).map(line).collect();
             for (at, exact) in exact.iter_mut().enumerate() {
-                *exact +=
-                    column.iter().zip(&lines[at / width..]).map(|(tap, line)| tap * line[at % width]).sum::<f64>();
+                *exact += column
+                    .iter()
+                    .zip(&lines[at / width..])
+                    .map(|(tap, line)| tap * line[at % width])
+                    .sum::<f64>();
             }
         }
         for (at, exact) in exact.into_iter().enumerate() {
@@ -89,7 +103,9 @@ fn sums_for_bytes_are_within_their_bound() {
     }
     let mut greatest = 0.0f64;
     for filter in &filters {
-        for (border, channels) in [(Border::Reflect101, 3), (Border::Constant(255.0), 1), (Border::Constant(0.0), 2)] {
+        for (border, channels) in
+            [(Border::Reflect101, 3), (Border::Constant(255.0), 1), (Border::Constant(0.0), 2)]
+        {
             let (width, height) = (if channels == 1 { 203 } else { 97 }, 23);
             let count = width * height * channels;
             let contents: [Vec<u8>; 5] = [

@@ -52,7 +52,10 @@ impl Again<'_> {
                     // SAFETY: this is in a `Work`, and each row has 16 bytes from the first one on.
                     unsafe {
                         for k in 0..K {
-                            beside[k] = [under[K - 1 - k].as_ptr().add(first), under[K + 1 + k].as_ptr().add(first)];
+                            beside[k] = [
+                                under[K - 1 - k].as_ptr().add(first),
+                                under[K + 1 + k].as_ptr().add(first),
+                            ];
                         }
                         L::weigh(under[K].as_ptr().add(first), &beside, spread)
                     }
@@ -91,7 +94,11 @@ impl Smooth {
 
     /// The sum at an element, if its window lies in the rows.
     #[inline(always)]
-    pub(super) fn fine_sum<const K: usize, const C: usize>(&self, under: &[&[u8]; ROWS], at: usize) -> Option<u64> {
+    pub(super) fn fine_sum<const K: usize, const C: usize>(
+        &self,
+        under: &[&[u8]; ROWS],
+        at: usize,
+    ) -> Option<u64> {
         let first = at.checked_sub(K * C)?;
         let len = under[K].len();
         if at + K * C >= len {
@@ -107,7 +114,8 @@ impl Smooth {
             };
             sum += u64::from(pixels(K * C)) * self.fine[k][0];
             for side in 1..=K {
-                sum += u64::from(pixels((K - side) * C) + pixels((K + side) * C)) * self.fine[k][side];
+                sum +=
+                    u64::from(pixels((K - side) * C) + pixels((K + side) * C)) * self.fine[k][side];
             }
         }
         Some(sum)

@@ -72,7 +72,12 @@ struct Passes {
 impl Passes {
     /// `rest` is how far the taps as given are from the whole ones, in units of sums. `None` where
     /// 16 bits have no room.
-    fn new(column: &[f64; TAPS], row: &[f64; TAPS], rest: f64, round: fn(f64) -> f64) -> Option<Self> {
+    fn new(
+        column: &[f64; TAPS],
+        row: &[f64; TAPS],
+        rest: f64,
+        round: fn(f64) -> f64,
+    ) -> Option<Self> {
         // A pixel is multiplied by 256 units, and the sum of two by 128.
         let (column, row) = (Pass::new(column, [256, 128], round), Pass::new(row, [1, 1], round));
         // A sum s in 16 bits and the true one t, both in units: t + below <= s <= t + above. What a
@@ -85,7 +90,9 @@ impl Passes {
         let bias = (128.0 - below).ceil();
         let doubt = above + bias - 128.0;
         let greatest = 255.0 * UNIT * column.weight;
-        let fits = greatest + column.above < 65535.0 && greatest * row.weight + above + bias < 65535.0 && doubt < 64.0;
+        let fits = greatest + column.above < 65535.0
+            && greatest * row.weight + above + bias < 65535.0
+            && doubt < 64.0;
         fits.then_some(Self { column, row, bias, doubt: doubt.floor() })
     }
 }
@@ -105,7 +112,8 @@ impl Smooth {
         let from_the_middle = |taps: &[f64], factor: f64| {
             let middle = taps.len() / 2;
             let symmetric = taps.iter().eq(taps.iter().rev());
-            let taps: [f64; TAPS] = std::array::from_fn(|i| taps.get(middle + i).map_or(0.0, |tap| factor * tap));
+            let taps: [f64; TAPS] =
+                std::array::from_fn(|i| taps.get(middle + i).map_or(0.0, |tap| factor * tap));
             (symmetric && taps.iter().all(|tap| (0.0..=1.0).contains(tap))).then_some(taps)
         };
         // The column's sum becomes 1.
@@ -145,8 +153,14 @@ impl Smooth {
             let at = (split + SPLITS / 2) % SPLITS;
             let split = 1.0 + SPLIT * (2.0 * at as f64 / SPLITS as f64 - 1.0);
             for round in [f64::round, f64::ceil] {
-                let passes = Passes::new(&column.map(|tap| tap * split), &row.map(|tap| tap / split), rest, round);
-                let fewer = |passes: &Passes| best.as_ref().is_none_or(|best| passes.doubt < best.doubt);
+                let passes = Passes::new(
+                    &column.map(|tap| tap * split),
+                    &row.map(|tap| tap / split),
+                    rest,
+                    round,
+                );
+                let fewer =
+                    |passes: &Passes| best.as_ref().is_none_or(|best| passes.doubt < best.doubt);
                 if let Some(passes) = passes.filter(fewer) {
                     best = Some(passes);
                 }
@@ -167,6 +181,9 @@ impl Smooth {
 impl Smooth {
     /// The sum of a column of equal pixels, in units.
     pub(super) fn column_of(&self, value: u8) -> u16 {
-        self.column.iter().map(|&tap| (((u32::from(value) << 8) * u32::from(tap)) >> 16) as u16).sum()
+        self.column
+            .iter()
+            .map(|&tap| (((u32::from(value) << 8) * u32::from(tap)) >> 16) as u16)
+            .sum()
     }
 }

@@ -25,7 +25,8 @@ fn taps(len: usize, random: &mut Random) -> Vec<f64> {
 }
 
 fn gaussian(len: usize, sigma: f64) -> Vec<f64> {
-    let taps: Vec<f64> = (0..len).map(|i| (-(i.abs_diff(len / 2) as f64 / sigma).powi(2) / 2.0).exp()).collect();
+    let taps: Vec<f64> =
+        (0..len).map(|i| (-(i.abs_diff(len / 2) as f64 / sigma).powi(2) / 2.0).exp()).collect();
     let sum: f64 = taps.iter().sum();
     taps.iter().map(|tap| tap / sum).collect()
 }
@@ -36,21 +37,33 @@ fn filters() -> Vec<Filter> {
     let mut filters: Vec<Filter> =
         ["box:size=3", "box:size=5", "gaussian:sigma=0.5"].map(|text| text.parse().unwrap()).into();
     for (row, column) in [(3, 3), (5, 5), (3, 5), (5, 1), (1, 3)] {
-        filters.push(Filter::separable_f64(&taps(row, &mut random), &taps(column, &mut random)).unwrap());
+        filters.push(
+            Filter::separable_f64(&taps(row, &mut random), &taps(column, &mut random)).unwrap(),
+        );
     }
     // The sums of these are exact, and many are ties.
     filters.push(Filter::separable_f64(&[0.25, 0.5, 0.25], &[0.25, 0.5, 0.25]).unwrap());
     filters.push(Filter::separable_f64(&[0.5, 0.0, 0.5], &[1.0]).unwrap());
     filters.push(
-        Filter::separable_f64(&[1.0, 4.0, 6.0, 4.0, 1.0].map(|tap| tap / 16.0), &[2.0, 4.0, 2.0].map(|tap| tap / 8.0))
-            .unwrap(),
+        Filter::separable_f64(
+            &[1.0, 4.0, 6.0, 4.0, 1.0].map(|tap| tap / 16.0),
+            &[2.0, 4.0, 2.0].map(|tap| tap / 8.0),
+        )
+        .unwrap(),
     );
     // Many are ties in the exact arithmetic, which roundings decide.
     filters.push(Filter::separable_f64(&[0.1, 0.3, 0.1], &[1.0]).unwrap());
     // The weight lies in one factor, and the other's taps are negative.
     filters.push(Filter::separable_f64(&[-20.0, -60.0, -20.0], &[-0.001, -0.008, -0.001]).unwrap());
     // Taps whose factors have been found.
-    filters.push(Filter::from_taps(3, 3, &[0.0625, 0.125, 0.0625, 0.125, 0.25, 0.125, 0.0625, 0.125, 0.0625]).unwrap());
+    filters.push(
+        Filter::from_taps(
+            3,
+            3,
+            &[0.0625, 0.125, 0.0625, 0.125, 0.25, 0.125, 0.0625, 0.125, 0.0625],
+        )
+        .unwrap(),
+    );
     filters
 }
 
@@ -72,16 +85,26 @@ fn picture(kind: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn check(filter: &Filter, border: Border, (width, height, channels): (usize, usize, usize), kind: usize) {
+fn check(
+    filter: &Filter,
+    border: Border,
+    (width, height, channels): (usize, usize, usize),
+    kind: usize,
+) {
     let (window, of_bytes) = (Window::new(filter, border), filter.of_bytes().unwrap());
     let smooth = Smooth::new(&of_bytes.filter, &window).expect("a filter that is taken");
-    let src = Image::from_vec(picture(kind, width * height * channels), width, height, channels).unwrap();
+    let src =
+        Image::from_vec(picture(kind, width * height * channels), width, height, channels).unwrap();
     let filtered = channels.min(3);
     let mut expected = src.as_slice().to_vec();
     for channel in 0..filtered {
         let plane: Vec<u8> = src.as_slice()[channel..].iter().step_by(channels).copied().collect();
         let plane = defined(&plane, (width, height), filter, border);
-        expected[channel..].iter_mut().step_by(channels).zip(plane).for_each(|(to, byte)| *to = byte);
+        expected[channel..]
+            .iter_mut()
+            .step_by(channels)
+            .zip(plane)
+            .for_each(|(to, byte)| *to = byte);
     }
     let bounds = Bounds::default();
     for isa in SETS.iter().filter_map(|name| Isa::named(name).ok()) {
@@ -90,21 +113,43 @@ fn check(filter: &Filter, border: Border, (width, height, channels): (usize, usi
         let rounder = Rounder::in_f32(&resolver, &bounds, Order::BlockPasses);
         let report = Report::default();
         let (call, mut view) = (report.call(0), found.view_mut());
-        run(isa, &smooth, &window, &src.view(), (&mut view, filtered), &rounder, &call.stage(0, 0)).unwrap();
-        let wrong = found.as_slice().iter().zip(&expected).position(|(found, expected)| found != expected);
-        assert_eq!(wrong, None, "{isa:?}, {filter:?}, {border:?}, {width}x{height}x{channels}, picture {kind}");
+        run(isa, &smooth, &window, &src.view(), (&mut view, filtered), &rounder, &call.stage(0, 0))
+            .unwrap();
+        let wrong =
+            found.as_slice().iter().zip(&expected).position(|(found, expected)| found != expected);
+        assert_eq!(
+            wrong, None,
+            "{isa:?}, {filter:?}, {border:?}, {width}x{height}x{channels}, picture {kind}"
+        );
     }
 }
 
 #[test]
 fn bytes_are_exact() {
-    let shapes =
-        [(1, 1), (1, 7), (9, 1), (2, 3), (3, 2), (5, 5), (63, 3), (64, 4), (65, 5), (127, 2), (128, 3), (129, 4)];
+    let shapes = [
+        (1, 1),
+        (1, 7),
+        (9, 1),
+        (2, 3),
+        (3, 2),
+        (5, 5),
+        (63, 3),
+        (64, 4),
+        (65, 5),
+        (127, 2),
+        (128, 3),
+        (129, 4),
+    ];
     for filter in filters() {
         for (index, border) in BORDERS.into_iter().enumerate() {
             for (turn, &(width, height)) in shapes.iter().enumerate() {
                 for channels in 1..=4 {
-                    check(&filter, border, (width, height, channels), (index + turn + channels) % 4);
+                    check(
+                        &filter,
+                        border,
+                        (width, height, channels),
+                        (index + turn + channels) % 4,
+                    );
                 }
             }
         }
@@ -121,7 +166,11 @@ fn gaussians_of_any_sigma_are_taken() {
             let taps = gaussian(len, sigma);
             let filter = Filter::separable_f64(&taps, &taps).unwrap();
             let smooth = Smooth::new(&filter, &Window::new(&filter, Border::Reflect101)).unwrap();
-            assert!(smooth.doubt <= if len == 3 { 5 } else { 8 }, "{len} taps, sigma {sigma}: {}", smooth.doubt);
+            assert!(
+                smooth.doubt <= if len == 3 { 5 } else { 8 },
+                "{len} taps, sigma {sigma}: {}",
+                smooth.doubt
+            );
             check(&filter, Border::Reflect101, (150, 100, 1), 0);
         }
     }
@@ -153,7 +202,8 @@ fn sums_in_16_bits_are_within_their_bound() {
                 })
             });
             let column = |x: usize| -> u32 {
-                let pair = |k: usize| u32::from(pixels[dense - k][x]) + u32::from(pixels[dense + k][x]);
+                let pair =
+                    |k: usize| u32::from(pixels[dense - k][x]) + u32::from(pixels[dense + k][x]);
                 let middle = product(u32::from(pixels[dense][x]) << 8, smooth.column[0]);
                 middle + (1..TAPS).map(|k| product(pair(k) << 7, smooth.column[k])).sum::<u32>()
             };
@@ -172,14 +222,19 @@ fn sums_in_16_bits_are_within_their_bound() {
             let exact = exact * UNIT + 128.0;
             assert!(sum < 65536 && exact <= f64::from(sum), "{filter:?}: {exact}, {sum}");
             // The bound is rounded down, as what it is compared with is whole.
-            assert!(exact > f64::from(sum) - f64::from(smooth.doubt) - 1.0, "{filter:?}: {exact}, {sum}");
+            assert!(
+                exact > f64::from(sum) - f64::from(smooth.doubt) - 1.0,
+                "{filter:?}: {exact}, {sum}"
+            );
         }
     }
 }
 
 #[test]
 fn others_are_left_to_the_other_engines() {
-    let refused = |filter: Filter, border: Border| Smooth::new(&filter, &Window::new(&filter, border)).is_none();
+    let refused = |filter: Filter, border: Border| {
+        Smooth::new(&filter, &Window::new(&filter, border)).is_none()
+    };
     let three = || Filter::separable_f64(&gaussian(3, 0.8), &gaussian(3, 0.8)).unwrap();
     assert!(!refused(three(), Border::Constant(255.0)));
     let separable = |row: &[f64], column: &[f64]| Filter::separable_f64(row, column).unwrap();

@@ -141,9 +141,13 @@ impl Queue {
     ) -> Answer {
         match self {
             // SAFETY: by the caller's promise.
-            Self::Own(stream) => Ok(unsafe { stream.launch(kernel.0, blocks, block, shared, arguments) }?),
+            Self::Own(stream) => {
+                Ok(unsafe { stream.launch(kernel.0, blocks, block, shared, arguments) }?)
+            }
             // SAFETY: likewise.
-            Self::Foreign(stream) => unsafe { super::launch(*stream, kernel, blocks, block, shared, arguments) },
+            Self::Foreign(stream) => unsafe {
+                super::launch(*stream, kernel, blocks, block, shared, arguments)
+            },
         }
     }
 }

@@ -72,7 +72,13 @@ impl Function {
         // SAFETY: the image is complete, as PTX or as machine code must be, and there are no options; the name is a string.
         // The module is never unloaded, so neither is its function.
         unsafe {
-            check(sys::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), 0, none, none.cast()))?;
+            check(sys::cuModuleLoadDataEx(
+                &mut module,
+                image.as_ptr().cast(),
+                0,
+                none,
+                none.cast(),
+            ))?;
             check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
         }
         Ok(Self(function))

@@ -40,7 +40,8 @@ pub(super) fn message(Fault(code): Fault) -> String {
         let mut text = std::ptr::null();
         // SAFETY: both functions return static strings.
         unsafe {
-            (ask(code, &mut text) == 0 && !text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+            (ask(code, &mut text) == 0 && !text.is_null())
+                .then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
         }
     };
     match (describe(sys::cuGetErrorString), describe(sys::cuGetErrorName)) {
@@ -96,7 +97,9 @@ impl Device {
     pub(super) fn name(self) -> Answer<String> {
         let mut name = [0u8; 128];
         // SAFETY: as many bytes as the driver is told; the last one stays 0.
-        check(unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32 - 1, self.0) })?;
+        check(unsafe {
+            sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32 - 1, self.0)
+        })?;
         let text = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(text.to_string_lossy().into_owned())
     }
@@ -161,7 +164,12 @@ impl Function {
         let mut blocks = 0;
         // SAFETY: a function stays loaded; the pointer is to a local.
         check(unsafe {
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw(), threads as i32, shared as usize)
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.raw(),
+                threads as i32,
+                shared as usize,
+            )
         })?;
         Ok(blocks as u32)
     }
@@ -183,7 +191,19 @@ unsafe fn launch(
     let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
     // SAFETY: by the caller's promise; a kernel stays loaded.
     check(unsafe {
-        sys::cuLaunchKernel(kernel.raw(), x, y, z, block.0, block.1, block.2, shared, stream, arguments, extra)
+        sys::cuLaunchKernel(
+            kernel.raw(),
+            x,
+            y,
+            z,
+            block.0,
+            block.1,
+            block.2,
+            shared,
+            stream,
+            arguments,
+            extra,
+        )
     })
 }
 
@@ -203,7 +223,8 @@ impl Queue {
         let id = sys::PROGRAMMATIC_STREAM_SERIALIZATION;
         let attribute = sys::LaunchAttribute { id, padding: [0; 4], value: 1, rest: [0; 60] };
         let (blocks, block, stream) = ([x, y, z], block.into(), self.raw());
-        let config = sys::LaunchConfig { blocks, block, shared, stream, attributes: &attribute, count: 1 };
+        let config =
+            sys::LaunchConfig { blocks, block, shared, stream, attributes: &attribute, count: 1 };
         let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: by the caller's promise; the stream is there, a kernel stays loaded, and the pointers are to locals.
         check(unsafe { sys::cuLaunchKernelEx(&config, kernel.raw(), arguments, extra) })

@@ -17,8 +17,9 @@ pub(in crate::gpu) fn load() -> Result<&'static Library, String> {
     let driver = DRIVER.get_or_init(|| {
         let library = std::env::var_os("APRON_DRIVER").unwrap_or_else(|| LIBRARY.into());
         // SAFETY: the driver's library may be loaded at any time; it stays loaded until the process ends.
-        unsafe { Library::new(&library) }
-            .map_err(|error| format!("the NVIDIA driver's library {} cannot be loaded ({error})", library.display()))
+        unsafe { Library::new(&library) }.map_err(|error| {
+            format!("the NVIDIA driver's library {} cannot be loaded ({error})", library.display())
+        })
     });
     driver.as_ref().map_err(Clone::clone)
 }
@@ -205,8 +206,14 @@ mod tests {
         assert_eq!(offset_of!(Copy2D, dst_device), offset_of!(sys::CUDA_MEMCPY2D, dstDevice));
         assert_eq!(offset_of!(Copy2D, height), offset_of!(sys::CUDA_MEMCPY2D, Height));
         assert_eq!(size_of::<KernelNode>(), size_of::<sys::CUDA_KERNEL_NODE_PARAMS>());
-        assert_eq!(offset_of!(KernelNode, block), offset_of!(sys::CUDA_KERNEL_NODE_PARAMS, blockDimX));
-        assert_eq!(offset_of!(KernelNode, parameters), offset_of!(sys::CUDA_KERNEL_NODE_PARAMS, kernelParams));
+        assert_eq!(
+            offset_of!(KernelNode, block),
+            offset_of!(sys::CUDA_KERNEL_NODE_PARAMS, blockDimX)
+        );
+        assert_eq!(
+            offset_of!(KernelNode, parameters),
+            offset_of!(sys::CUDA_KERNEL_NODE_PARAMS, kernelParams)
+        );
         assert_eq!(MEMORY_HOST, sys::CUmemorytype::CU_MEMORYTYPE_HOST as u32);
         assert_eq!(MEMORY_DEVICE, sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32);
     }

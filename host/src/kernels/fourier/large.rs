@@ -23,7 +23,8 @@ const TOGETHER: u32 = 6;
 /// Microseconds for a million results.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
     let (shape, small) = (Shape::of(problem, Large::SIDE), super::small(problem, 128));
-    let (taps, size) = ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
+    let (taps, size) =
+        ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
     let split = Split::new(shape, small, taps, size, machine);
     split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)
 }
@@ -56,7 +57,13 @@ struct Split {
 
 impl Split {
     /// For large tiles of this shape, and small ones if they can take the rest.
-    fn new(large: Shape, small: Option<Shape>, taps: (usize, usize), size: (i32, i32), machine: &Machine) -> Self {
+    fn new(
+        large: Shape,
+        small: Option<Shape>,
+        taps: (usize, usize),
+        size: (i32, i32),
+        machine: &Machine,
+    ) -> Self {
         let (width, height) = size;
         let (across, _) = large.results(&large.cut(taps));
         let each = column(large, taps, height, machine);
@@ -66,12 +73,17 @@ impl Split {
         if large.way != Way::Folded || rest == 0 {
             return all;
         }
-        let but_rest = |way, time| Self { whole: width - rest, rest: Some(way), time: columns.floor() * each + time };
+        let but_rest = |way, time| Self {
+            whole: width - rest,
+            rest: Some(way),
+            time: columns.floor() * each + time,
+        };
         let stacked = Shape { way: Way::Stacked, ..large };
         let stacked = (rest <= stacked.results(&stacked.cut(taps)).0)
             .then(|| but_rest(Way::Stacked, column(stacked, taps, height, machine)));
         let results = f64::from(rest) * f64::from(height) / 1e6;
-        let small = small.map(|small| but_rest(Way::Folded, results * tiles::time(small, taps, machine)));
+        let small =
+            small.map(|small| but_rest(Way::Folded, results * tiles::time(small, taps, machine)));
         [stacked, small]
             .into_iter()
             .flatten()
@@ -95,14 +107,24 @@ impl Work for Launch {
 
         let Self { shape, ref small, .. } = *self;
         let region = job.pass.region;
-        let (taps, size) = (super::taps_of(job.taps.filter()), (region.x1 - region.x0, region.y1 - region.y0));
-        let split = Split::new(shape, small.as_ref().map(|small| small.shape), taps, size, &stream.gpu().machine());
+        let (taps, size) =
+            (super::taps_of(job.taps.filter()), (region.x1 - region.x0, region.y1 - region.y0));
+        let split = Split::new(
+            shape,
+            small.as_ref().map(|small| small.shape),
+            taps,
+            size,
+            &stream.gpu().machine(),
+        );
         let end = region.x0 + split.whole;
-        let columns = |x0, x1| Job { pass: Pass { region: Region { x0, x1, ..region }, ..job.pass }, ..*job };
+        let columns =
+            |x0, x1| Job { pass: Pass { region: Region { x0, x1, ..region }, ..job.pass }, ..*job };
         match (split.rest, small) {
             (None, _) => {}
             (Some(Way::Folded), Some(small)) => small.launch(&columns(end, region.x1), stream)?,
-            (Some(way), _) => self.pairs(Shape { way, ..shape }, &columns(end, region.x1), stream)?,
+            (Some(way), _) => {
+                self.pairs(Shape { way, ..shape }, &columns(end, region.x1), stream)?
+            }
         }
         if split.whole == 0 { Ok(()) } else { self.pairs(shape, &columns(region.x0, end), stream) }
     }
@@ -133,13 +155,22 @@ impl Launch {
 
         const SIDE: usize = Large::SIDE as usize;
         let (rows, results) = match shape.way {
-            Way::Folded => (kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes),
-            Way::Stacked => (kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked),
-            Way::Beside if self.of_planes => (kernels::fourier_large_rows, kernels::fourier_large_results),
-            Way::Beside => (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored),
+            Way::Folded => {
+                (kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes)
+            }
+            Way::Stacked => {
+                (kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked)
+            }
+            Way::Beside if self.of_planes => {
+                (kernels::fourier_large_rows, kernels::fourier_large_results)
+            }
+            Way::Beside => {
+                (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored)
+            }
         };
         let point = if shape.way == Way::Beside { 0.0 } else { job.taps.point() };
-        let numbers = super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
+        let numbers =
+            super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
         let tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
         let parts = Parts { point, ..tiling.parts };
@@ -151,7 +182,8 @@ impl Launch {
         let numbers = stream.scratch(bytes)?;
         let spectra = spectra.numbers;
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);
-        let (height, below) = (job.pass.region.y1 - job.pass.region.y0, job.pass.height - job.pass.region.y0);
+        let (height, below) =
+            (job.pass.region.y1 - job.pass.region.y0, job.pass.height - job.pass.region.y0);
         let row_blocks = lines(below + parts.rows - 1, Large::SIDE);
         let result_blocks = lines(height, Large::results(parts.rows));
         for first in (0..count).step_by(together as usize) {
@@ -160,15 +192,33 @@ impl Launch {
                 Grid { blocks, block: (width, height, 1), shared }
             };
             for part in 0..parts.count {
-                let pairs = Pairs { numbers, first: first as i32, down: tiling.down as i32, tall: tiling.tall, part };
+                let pairs = Pairs {
+                    numbers,
+                    first: first as i32,
+                    down: tiling.down as i32,
+                    tall: tiling.tall,
+                    part,
+                };
                 // SAFETY: the blocks are those of the layout; the spectra are those of these parts; the pass describes allocated memory, and
                 // scratch has room for this many pairs.
                 unsafe {
                     let grid_of = |blocks| grid(blocks, Large::ROW_BLOCK, Large::ROW_SHARED);
                     stream.enqueue(rows, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;
-                    let columns = grid(Large::SIDE as u32 / Large::COLUMNS, Large::COLUMN_BLOCK, Large::COLUMN_SHARED);
-                    stream.enqueue(kernels::fourier_large_columns, columns, &(pass, parts, pairs, spectra))?;
-                    stream.enqueue(results, grid_of(result_blocks), &(pass, parts, pairs, spectra))?;
+                    let columns = grid(
+                        Large::SIDE as u32 / Large::COLUMNS,
+                        Large::COLUMN_BLOCK,
+                        Large::COLUMN_SHARED,
+                    );
+                    stream.enqueue(
+                        kernels::fourier_large_columns,
+                        columns,
+                        &(pass, parts, pairs, spectra),
+                    )?;
+                    stream.enqueue(
+                        results,
+                        grid_of(result_blocks),
+                        &(pass, parts, pairs, spectra),
+                    )?;
                 }
             }
         }

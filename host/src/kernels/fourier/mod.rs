@@ -31,7 +31,9 @@ use crate::{Filter, Scalar, Variant};
 pub(super) static FOURIER: Kernel = Kernel {
     variant: Variant::Fourier,
     entries: || {
-        let sizes = ENTRIES.iter().flat_map(|tiled| [tiled.entry, tiled.stored, tiled.bytes].map(|entry| entry.name()));
+        let sizes = ENTRIES
+            .iter()
+            .flat_map(|tiled| [tiled.entry, tiled.stored, tiled.bytes].map(|entry| entry.name()));
         let large = [
             kernels::fourier_large_rows.name(),
             kernels::fourier_large_rows_stored.name(),
@@ -52,9 +54,13 @@ pub(super) static FOURIER: Kernel = Kernel {
         let machine = problem.place.machine();
         let Some(tiled) = largest(machine) else {
             let bytes = machine.shared_memory;
-            return Err(format!("its tile does not fit in the {bytes} bytes of shared memory of a block").into());
+            return Err(format!(
+                "its tile does not fit in the {bytes} bytes of shared memory of a block"
+            )
+            .into());
         };
-        let of_planes = (problem.source, problem.target, problem.side_by_side) == (Scalar::F32, Scalar::F32, 1);
+        let of_planes =
+            (problem.source, problem.target, problem.side_by_side) == (Scalar::F32, Scalar::F32, 1);
         Ok(match is_large(problem, machine) {
             true => {
                 let shape = Shape::of(problem, Large::SIDE);
@@ -115,7 +121,9 @@ fn has_large(machine: &Machine) -> bool {
 /// for them, that of the largest tiles with it.
 pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Machine) -> Order {
     let size = largest(machine).map_or(0, |tiled| tiled.size);
-    match Shape::new(taps, if are_large(taps, true, machine) { Large::SIDE } else { size }, true).way {
+    match Shape::new(taps, if are_large(taps, true, machine) { Large::SIDE } else { size }, true)
+        .way
+    {
         _ if leaves_point_out && !has_large(machine) => Order::LargeSpectra,
         Way::Folded => Order::FoldedSpectra,
         _ => Order::Spectra,
@@ -160,10 +168,12 @@ pub(crate) fn middle(filter: &Filter, point: f32) -> f32 {
 /// The pixel's own tap, if spectra for bytes leave it out; else 0.
 pub(crate) fn point(filter: &Filter) -> f32 {
     let (taps, (x, y)) = ((filter.cols(), filter.rows()), filter.anchor());
-    let is_large = greatest_side(taps, true) == Large::SIDE && Shape::new(taps, Large::SIDE, true).way == Way::Folded;
+    let is_large = greatest_side(taps, true) == Large::SIDE
+        && Shape::new(taps, Large::SIDE, true).way == Way::Folded;
     let point = filter.tap(y, x) as f32;
     // It costs a load for each result.
-    let is_worth = is_large && 1.5 * units_beside(filter, f64::from(point)) < units_without(filter, 0.0);
+    let is_worth =
+        is_large && 1.5 * units_beside(filter, f64::from(point)) < units_without(filter, 0.0);
     if is_worth { point } else { 0.0 }
 }
 
@@ -212,7 +222,11 @@ impl Shape {
         let (pairs, folded) = (Self { size, way: Way::Beside }, Self { size, way: Way::Folded });
         let (width, height) = folded.tile();
         let has_room = taps.0 < width as usize && taps.1 < height as usize;
-        if bytes && has_room && folded.transformed(taps) <= pairs.transformed(taps) { folded } else { pairs }
+        if bytes && has_room && folded.transformed(taps) <= pairs.transformed(taps) {
+            folded
+        } else {
+            pairs
+        }
     }
 
     fn of(problem: &Problem, size: i32) -> Self {
@@ -276,17 +290,23 @@ impl<Place: Fn(usize, usize) -> usize> Numbers<Place> {
             _ => vec![spectrum::Part::whole(filter)],
         };
         let folded = self.shape.way == Way::Folded;
-        let mut numbers = crate::memory::zeroed::<Complex<f32>>(size * (tables + parts.len() * size))?;
+        let mut numbers =
+            crate::memory::zeroed::<Complex<f32>>(size * (tables + parts.len() * size))?;
         let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
         let (factors, spectra) = numbers.split_at_mut(size * tables);
         for (at, factor) in factors.iter_mut().enumerate() {
             let (k, j) = (at % size / self.each, at % self.each);
             // In quarters of a full circle through `size`.
             let angle = 4.0 * (j * k) as f64 - [0, j, k][at / size] as f64;
-            *factor = narrow(Complex::from_polar(1.0, -std::f64::consts::TAU * angle / (4 * size) as f64));
+            *factor = narrow(Complex::from_polar(
+                1.0,
+                -std::f64::consts::TAU * angle / (4 * size) as f64,
+            ));
         }
         for (part, spectrum) in parts.iter().zip(spectra.chunks_mut(size * size)) {
-            for (at, value) in part.spectrum(filter, f64::from(self.point), size, folded)?.into_iter().enumerate() {
+            for (at, value) in
+                part.spectrum(filter, f64::from(self.point), size, folded)?.into_iter().enumerate()
+            {
                 spectrum[(self.place)(at % size, at / size)] = narrow(value);
             }
         }
@@ -324,7 +344,12 @@ struct Tiling {
 #[cfg(feature = "gpu")]
 impl Tiling {
     /// In tiles of this shape.
-    fn new(job: &Job<'_>, (spectra, tables): (Spectra, i32), shape: Shape, stream: &mut Stream) -> crate::Result<Self> {
+    fn new(
+        job: &Job<'_>,
+        (spectra, tables): (Spectra, i32),
+        shape: Shape,
+        stream: &mut Stream,
+    ) -> crate::Result<Self> {
         let Job { pass, window, .. } = job;
         let cut = shape.cut(taps_of(job.taps.filter()));
         let region = &pass.region;
@@ -333,8 +358,10 @@ impl Tiling {
         let width = region.x1 - region.x0;
         // Columns that half a small folded tile has room for.
         let left = width % wide;
-        let halves =
-            shape.way == Way::Folded && shape.size < Large::SIDE && left > 0 && left <= shape.size + 1 - cut.cols;
+        let halves = shape.way == Way::Folded
+            && shape.size < Large::SIDE
+            && left > 0
+            && left <= shape.size + 1 - cut.cols;
         // No byte is too large for spectra.
         let is_tame = pass.src.scalar == scalar::U8 && pass.outside.abs() <= spectra.greatest;
         let parts = Parts {

@@ -22,8 +22,10 @@ pub(super) fn time(shape: Shape, taps: (usize, usize), machine: &Machine) -> f64
         h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
     };
     // From an H200 alone.
-    const FOLDED: Times =
-        Times { h200: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)], h100: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)] };
+    const FOLDED: Times = Times {
+        h200: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)],
+        h100: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)],
+    };
     let times = match shape.cut(taps).count {
         _ if shape.way == Way::Folded => FOLDED,
         1 => PAIRS,
@@ -56,7 +58,9 @@ fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
     // Twice the time of a block's tiles, in tiles inside the image.
     let time = |of_block: &mut dyn Iterator<Item = u64>| -> u64 {
         let is_last = |tile: u64| tile % across == across - 1 && parts.halves == 0;
-        let at_edge = |tile: u64| tile >= across * u64::from(down) || tile.is_multiple_of(across) || is_last(tile);
+        let at_edge = |tile: u64| {
+            tile >= across * u64::from(down) || tile.is_multiple_of(across) || is_last(tile)
+        };
         of_block.map(|tile| 2 + u64::from(at_edge(tile))).sum()
     };
     let blocks = || 0..u64::from(blocks);
@@ -76,16 +80,26 @@ impl Work for Launch {
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
         let Self { shape, tiled: &Tiled { block, shared, .. }, entry } = *self;
-        let numbers =
-            super::Numbers { shape, each: 8, of_k: false, point: 0.0, place: |kx, ky| self.tiled.place(kx, ky) };
+        let numbers = super::Numbers {
+            shape,
+            each: 8,
+            of_k: false,
+            point: 0.0,
+            place: |kx, ky| self.tiled.place(kx, ky),
+        };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
         let mut tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
         let pairs = count(&tiling.parts, tiling.down);
         let blocks = pairs.min((slots / u64::from(job.planes)).max(1)) as u32;
-        let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };
+        let grid = crate::gpu::launch::Grid {
+            blocks: (blocks, 1, job.planes),
+            block: (block.0, block.1, 1),
+            shared,
+        };
         // Bytes alone: others' times are as measured with turns.
-        let in_turn = shape.way != Way::Folded || are_better_in_turn(&tiling.parts, tiling.down, blocks);
+        let in_turn =
+            shape.way != Way::Folded || are_better_in_turn(&tiling.parts, tiling.down, blocks);
         tiling.parts.in_turn = i32::from(in_turn);
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers);
