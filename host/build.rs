@@ -1,5 +1,5 @@
-//! Compiles the kernels, and writes `kernels.rs`: the table of tiers that `src/gpu/embedded.rs` includes. A package has that
-//! table in its folder `kernels`, which `cargo xtask package` makes.
+//! Compiles the kernels, and writes `kernels.rs`: the table of tiers that `src/gpu/embedded.rs`
+//! includes. A package has that table in its folder `kernels`, which `cargo xtask package` makes.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -6,7 +6,8 @@ use std::{env, fs};
 
 use cuda_builder::{CudaBuilder, NvvmArch};
 
-/// Each package of kernels, and the folder of its manifest; the source is that of the main workspace.
+/// Each package of kernels, and the folder of its manifest; the source is that of the main
+/// workspace.
 const KERNELS: [(&str, &str); 2] = [("gpu-kernels", "kernels"), ("study-kernels", "studies")];
 const SOURCES: [&str; 2] = ["../gpu-kernels/src", "../studies/kernels/src"];
 

@@ -1,4 +1,5 @@
-//! Compiles the studies' kernels, and writes `kernels.rs`: the table of tiers that `src/gpu.rs` embeds.
+//! Compiles the studies' kernels, and writes `kernels.rs`: the table of tiers that `src/gpu.rs`
+//! embeds.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

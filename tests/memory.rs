@@ -1,5 +1,6 @@
-//! The memory that the CPU engine needs in addition to the source and the destination, for images of any size: at most 16 MiB
-//! and a few rows for each thread; and the error if it cannot be allocated.
+//! The memory that the CPU engine needs in addition to the source and the destination, for images
+//! of any size: at most 16 MiB and a few rows for each thread; and the error if it cannot be
+//! allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +11,12 @@ use apron::{Border, Device, Error, Filter, Image, Pixel, Plan, Result, Variant};
 /// Counts what is allocated, and the most that ever was; lets one large allocation fail.
 struct Counting;
 
-/// From here on, allocations may fail: smaller ones are no larger than what any program needs, and Rust ends the process
-/// if the system denies them.
+/// From here on, allocations may fail: smaller ones are no larger than what any program needs, and
+/// Rust ends the process if the system denies them.
 const LARGE: usize = 1 << 17;
 
-/// The number of the large allocation that fails, counted down to 0; not set if it is as great as can be.
+/// The number of the large allocation that fails, counted down to 0; not set if it is as great as
+/// can be.
 static FAIL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// All tests share the counts.
@@ -26,7 +28,8 @@ fn alone() -> MutexGuard<'static, ()> {
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does the work. `realloc` and `alloc_zeroed` are the trait's own, which call these two.
+// SAFETY: the system's allocator does the work. `realloc` and `alloc_zeroed` are the trait's own,
+// which call these two.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE
@@ -133,8 +136,9 @@ fn crowd<P: Pixel>(len: usize) -> Result<Vec<P>> {
     Ok(pixels)
 }
 
-/// Each large allocation of a job fails in turn. The job returns an error for exhausted memory, its memory is freed, and
-/// the next job has the right result. An allocation without an error path would end this process.
+/// Each large allocation of a job fails in turn. The job returns an error for exhausted memory, its
+/// memory is freed, and the next job has the right result. An allocation without an error path
+/// would end this process.
 #[test]
 fn an_allocation_that_fails_is_an_error() {
     let _alone = alone();

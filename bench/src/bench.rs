@@ -24,18 +24,20 @@ pub struct Options {
     /// Where to measure: auto, cpu, gpu:N. With a GPU, the CPU is measured in small cases.
     #[arg(long, default_value = "auto")]
     device: Device,
-    /// Only cases whose name contains this text, such as 8192x8192, or one of several: f32-,u8 are those of docs/cpu.md.
+    /// Only cases whose name contains this text, such as 8192x8192, or one of several: f32-,u8 are
+    /// those of docs/cpu.md.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter_case: String,
     /// Also measure cases of up to 32768x32768 pixels.
     #[arg(long)]
     large: bool,
-    /// Also measure other libraries, if they are installed: on the GPU NPP, cuDNN, cuFFT, CuPy and CV-CUDA, on the CPU OpenCV and SciPy, all
-    /// through python3; and, in a build with feature "peers", imageproc, libblur and image.
+    /// Also measure other libraries, if they are installed: on the GPU NPP, cuDNN, cuFFT, CuPy and
+    /// CV-CUDA, on the CPU OpenCV and SciPy, all through python3; and, in a build with feature
+    /// "peers", imageproc, libblur and image.
     #[arg(long)]
     peers: bool,
-    /// Instead, compare the embedded kernels with those of a PTX file: times, registers, instructions, load time, and
-    /// whether results agree.
+    /// Instead, compare the embedded kernels with those of a PTX file: times, registers,
+    /// instructions, load time, and whether results agree.
     #[arg(long, requires = "ptx", conflicts_with_all = ["peers", "html", "svg", "markdown"])]
     compare_compilers: bool,
     /// The PTX file, as `cargo xtask ptx --compiler rust-cuda --arch sm_90 --out FILE` writes it.
@@ -45,14 +47,15 @@ pub struct Options {
     common: output::Common,
 }
 
-/// The most multiply-adds with which a case of the GPU's suite is measured on the CPU: if there is a GPU, on the CPU alone in few
-/// rounds, on the CPU alone in all rounds.
+/// The most multiply-adds with which a case of the GPU's suite is measured on the CPU: if there is
+/// a GPU, on the CPU alone in few rounds, on the CPU alone in all rounds.
 const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
 
 /// The most runs of a contender on the CPU.
 const TURNS: usize = 7;
 
-/// The most values with which the start of a kernel matters: such cases are also replayed from graphs.
+/// The most values with which the start of a kernel matters: such cases are also replayed from
+/// graphs.
 const SMALL: usize = 1 << 22;
 
 /// The variants that are measured on pictures beside the one that a plan chooses.
@@ -392,7 +395,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The plan that chooses, then variants made for the case's filter, then the peers: on pictures as they are stored.
+    /// The plan that chooses, then variants made for the case's filter, then the peers: on pictures
+    /// as they are stored.
     fn pictures<S: Random, D: Random>(
         &self,
         ordinal: u32,

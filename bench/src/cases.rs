@@ -95,8 +95,9 @@ pub enum Goal {
     OpenCv(f64),
 }
 
-/// One row of the first table: columns and rows of f32 pixels, channels, taps, their form, goals for the direct and the
-/// separable families, checksums of both results, and whether the case is large.
+/// One row of the first table: columns and rows of f32 pixels, channels, taps, their form, goals
+/// for the direct and the separable families, checksums of both results, and whether the case is
+/// large.
 type Row = (usize, usize, usize, usize, Form, [Option<Goal>; 2], [Option<u64>; 2], bool);
 
 const fn limits(dense: f64, pair: f64) -> [Option<Goal>; 2] {
@@ -138,7 +139,8 @@ const GPU: &[Row] = &[
 /// Numbers of taps, of the columns of the second table.
 const CPU_TAPS: [usize; 6] = [3, 5, 7, 9, 17, 31];
 
-/// One row of the second table: the stored type, channels, the form, the goals as parts of OpenCV's time, checksums.
+/// One row of the second table: the stored type, channels, the form, the goals as parts of OpenCV's
+/// time, checksums.
 type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
 
 /// All with 2048x2048 pixels.
@@ -170,7 +172,8 @@ const CPU: &[CpuRow] = &[
     ]),
 ];
 
-/// Some rows of the third table: images, columns and rows of each; the stored type, channels, the results' type; and the filters.
+/// Some rows of the third table: images, columns and rows of each; the stored type, channels, the
+/// results' type; and the filters.
 type Pictures = ((usize, usize, usize), (Stored, usize, Stored), &'static [(Form, usize)]);
 
 /// The filters of the large pictures of bytes.
@@ -328,8 +331,8 @@ fn sigma(taps: usize) -> f64 {
 }
 
 impl Form {
-    /// A filter of so many tap columns and rows; of a gradient, its derivative along a row. Random taps add up to 1 if `level`, a
-    /// Gaussian's always do, a derivative's never.
+    /// A filter of so many tap columns and rows; of a gradient, its derivative along a row. Random
+    /// taps add up to 1 if `level`, a Gaussian's always do, a derivative's never.
     ///
     /// # Errors
     /// Those of [`Filter`]; none for up to some thousands of taps.

@@ -1,4 +1,5 @@
-//! Charts: time against size, time against the number of taps, roofline; for the ladder, bars and lines.
+//! Charts: time against size, time against the number of taps, roofline; for the ladder, bars and
+//! lines.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +92,8 @@ fn form(class: Class) -> &'static str {
 /// Device, class, and the value that the rows share.
 type Key = (String, Class, String);
 
-/// Rows grouped by what they share, each with its x; only groups with at least two places on the x axis.
+/// Rows grouped by what they share, each with its x; only groups with at least two places on the x
+/// axis.
 fn groups(
     report: &Report,
     split: impl Fn(&Row) -> (String, f64),
@@ -345,7 +347,8 @@ impl Lines {
     }
 }
 
-/// The roofline: arithmetic rate against arithmetic for each byte; for a GPU whose peak was measured.
+/// The roofline: arithmetic rate against arithmetic for each byte; for a GPU whose peak was
+/// measured.
 fn roofline(report: &Report) -> Option<Figure> {
     let peak = report.gpu.as_ref()?.fma_teraflops?;
     let rows = || report.rows.iter().filter(|row| row.device.starts_with("gpu"));

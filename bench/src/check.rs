@@ -116,7 +116,8 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
     Ok(difference)
 }
 
-/// Compares a thousand values with sums in f64, bytes made of bytes with their definition: see [`oracle::spots`].
+/// Compares a thousand values with sums in f64, bytes made of bytes with their definition: see
+/// [`oracle::spots`].
 pub(crate) fn spots<S: Random, D: Random>(
     filter: &Filter,
     border: Border,

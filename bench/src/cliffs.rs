@@ -1,17 +1,21 @@
-//! `bench cliffs`: 8-bit results beside those in f32, over filters, sizes and contents; and the steps where time grows much faster than work.
-//! On the CPU, bytes to f32 stand beside bytes to bytes; on a GPU, where pictures lie in its memory, planes of f32.
+//! `bench cliffs`: 8-bit results beside those in f32, over filters, sizes and contents; and the
+//! steps where time grows much faster than work. On the CPU, bytes to f32 stand beside bytes to
+//! bytes; on a GPU, where pictures lie in its memory, planes of f32.
 //!
-//! A byte is correctly rounded, so results that f32 leaves uncertain are computed again. How many depends on the filter and on
-//! the picture. The rules:
+//! A byte is correctly rounded, so results that f32 leaves uncertain are computed again. How many
+//! depends on the filter and on the picture. The rules:
 //!
-//! - 8 bits take at most 1.1 times as long as f32 while under 0.5 % of the results are uncertain, else at most 2.3 times; and 3 us
-//!   more. A result counts as uncertain if it lies within `2^-24 * 255 * (cols + rows) / 2` of a half: about the error of f32
-//!   sums in sequence whose taps add up to 1.
+//! - 8 bits take at most 1.1 times as long as f32 while under 0.5 % of the results are uncertain,
+//!   else at most 2.3 times; and 3 us more. A result counts as uncertain if it lies within
+//!   `2^-24 * 255 * (cols + rows) / 2` of a half: about the error of f32 sums in sequence whose
+//!   taps add up to 1.
 //! - Tables of more than 10,000 taps take at most 4 times as long as f32.
-//! - On patterns, where all results may be uncertain, products of a row and a column, their sums and means take at most 4 times as
-//!   long as on noise. Tables take at most 4 times as long as f32.
-//! - From one size to the next, time grows at most 1.6 times as fast as work: a copy's time, and what the cheapest way takes at the
-//!   processor's speed, be it tap by tap, by rows and columns or by spectra. Single taps are no measure for others.
+//! - On patterns, where all results may be uncertain, products of a row and a column, their sums
+//!   and means take at most 4 times as long as on noise. Tables take at most 4 times as long as
+//!   f32.
+//! - From one size to the next, time grows at most 1.6 times as fast as work: a copy's time, and
+//!   what the cheapest way takes at the processor's speed, be it tap by tap, by rows and columns or
+//!   by spectra. Single taps are no measure for others.
 //!
 //! Rows that break a rule are measured again, as a machine may have been slow at that time.
 //!
@@ -52,13 +56,15 @@ pub struct Options {
     /// How often each is measured; the least time counts.
     #[arg(long, default_value_t = 3)]
     turns: usize,
-    /// How often the whole list is gone through; the least time counts. For machines that are slow for seconds at a time.
+    /// How often the whole list is gone through; the least time counts. For machines that are slow
+    /// for seconds at a time.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
     /// How often rows that break a rule are then measured again; the least time counts.
     #[arg(long, default_value_t = 2)]
     again: usize,
-    /// Take the time that the threads were running, divided by their number: for machines with other work. Linux alone tells it.
+    /// Take the time that the threads were running, divided by their number: for machines with
+    /// other work. Linux alone tells it.
     #[arg(long)]
     cpu_time: bool,
     /// The folder of the picture.

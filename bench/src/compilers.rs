@@ -1,7 +1,7 @@
 //! `bench --compare-compilers`: the embedded kernels compared with those of a PTX file, in one run.
 //!
-//! The driver compiles both from PTX, so one assembler makes the code of both. They run in turn. If the order of
-//! operations is fixed, every bit of their results must agree.
+//! The driver compiles both from PTX, so one assembler makes the code of both. They run in turn. If
+//! the order of operations is fixed, every bit of their results must agree.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -63,7 +63,8 @@ fn dithered(grey: usize, x: usize, y: usize) -> u8 {
     255 * u8::from(grey * 64 / 255 > rank)
 }
 
-/// A page of black strokes on white, in lines, words and paragraphs, with grey edges as letters have.
+/// A page of black strokes on white, in lines, words and paragraphs, with grey edges as letters
+/// have.
 fn text(side: usize, random: &mut fastrand::Rng) -> Vec<u8> {
     /// Pixels of a letter, and from a line to the next.
     const LETTER: (usize, usize) = (9, 14);

@@ -1,8 +1,9 @@
-//! A contest: all contenders filter the same problem. Each result is checked once, from poisoned output. Then all are timed
-//! round by round, so that a change of the clock or other load affects all of them.
+//! A contest: all contenders filter the same problem. Each result is checked once, from poisoned
+//! output. Then all are timed round by round, so that a change of the clock or other load affects
+//! all of them.
 //!
-//! A contender is a name, a requirement for its result, and a closure. On the CPU other libraries may
-//! take part, as [`Rival`]s.
+//! A contender is a name, a requirement for its result, and a closure. On the CPU other libraries
+//! may take part, as [`Rival`]s.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ pub(crate) type OnDevice<'a> =
 /// Filters one image on the host into another.
 pub(crate) type OnHost<'a, P> = Box<dyn FnMut(&Image<P>, &mut Image<P>) -> apron::Result<()> + 'a>;
 
-/// Another library, which has the problem already. If it fails, only it leaves the contest; the reason may be unknown.
+/// Another library, which has the problem already. If it fails, only it leaves the contest; the
+/// reason may be unknown.
 pub(crate) trait Rival {
     /// Filters once, and compares.
     fn check(&mut self) -> Result<Agreement, Option<String>>;

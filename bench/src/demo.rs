@@ -22,7 +22,8 @@ pub struct Options {
     /// The folder for results.
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
-    /// The contact sheet's file, if not contact-sheet.png among the results; its ending names the format.
+    /// The contact sheet's file, if not contact-sheet.png among the results; its ending names the
+    /// format.
     #[arg(long, value_name = "FILE")]
     sheet: Option<PathBuf>,
 }
@@ -44,7 +45,8 @@ const PICTURES: &[Picture] = &[
 enum View {
     /// As it is.
     Plain,
-    /// Derivatives have a sign: zero is shown as middle grey, and this many units of the result as one level.
+    /// Derivatives have a sign: zero is shown as middle grey, and this many units of the result as
+    /// one level.
     Offset(f32),
     /// Without its sign, this many units of the result as one level.
     Absolute(f32),

@@ -1,5 +1,6 @@
-//! `bench flow`: from host memory to host memory, the time that a caller of `Plan::run` or `Plan::run_batch` sees; beside it other
-//! libraries on the same pictures, and the speed of the links in the same run.
+//! `bench flow`: from host memory to host memory, the time that a caller of `Plan::run` or
+//! `Plan::run_batch` sees; beside it other libraries on the same pictures, and the speed of the
+//! links in the same run.
 
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ use crate::{jobs, lanes, output, pictures, text};
 /// The options of `bench flow`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to run: gpu:N, a list such as gpu:0,1, or gpu:all. With several GPUs, each row is also measured on the first alone.
+    /// Where to run: gpu:N, a list such as gpu:0,1, or gpu:all. With several GPUs, each row is also
+    /// measured on the first alone.
     #[arg(long, default_value = "gpu:0")]
     device: Device,
     /// Fewer rounds, and no picture of 4 GiB.
@@ -28,24 +30,27 @@ pub struct Options {
     /// Only works whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Thirty jobs on the CPU, on the GPU and where auto runs them; fails if auto takes more than 1.3 times the better time.
+    /// Thirty jobs on the CPU, on the GPU and where auto runs them; fails if auto takes more than
+    /// 1.3 times the better time.
     #[arg(long)]
     auto: bool,
     /// Times the first call of one of these jobs.
     #[arg(long, hide = true, requires = "auto")]
     first: Option<usize>,
-    /// Also run other libraries on the same pictures, as far as they are installed for Python: OpenCV with all threads, PyTorch with
-    /// pinned and with pageable memory. A table says which are not there.
+    /// Also run other libraries on the same pictures, as far as they are installed for Python:
+    /// OpenCV with all threads, PyTorch with pinned and with pageable memory. A table says which
+    /// are not there.
     #[arg(long)]
     peers: bool,
-    /// Draw what ran when: the first of the works, from pinned and from ordinary memory, whose file ends in "-ordinary.svg".
+    /// Draw what ran when: the first of the works, from pinned and from ordinary memory, whose file
+    /// ends in "-ordinary.svg".
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
     /// Also write the results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also put the table into this Markdown file, between a line "<!-- bench flow -->", with more than one GPU "<!-- bench flow-N -->", and
-    /// "<!-- end -->".
+    /// Also put the table into this Markdown file, between a line "<!-- bench flow -->", with more
+    /// than one GPU "<!-- bench flow-N -->", and "<!-- end -->".
     #[arg(long, value_name = "FILE")]
     markdown: Vec<PathBuf>,
     /// Try settings on the works, and print the times of each, instead of the table.
@@ -218,7 +223,8 @@ struct Report {
     threads: usize,
     options: String,
     links: Vec<Link>,
-    /// Bytes a second that threads copy from ordinary to pinned memory and back, both ways together.
+    /// Bytes a second that threads copy from ordinary to pinned memory and back, both ways
+    /// together.
     copies: f64,
     libraries: Vec<String>,
     missing: Vec<String>,
@@ -549,7 +555,8 @@ fn rivals<P: Pixel>(
     Ok(rivals)
 }
 
-/// A batch that stays in the devices' memory: each GPU has its part, and all are filtered at the same time.
+/// A batch that stays in the devices' memory: each GPU has its part, and all are filtered at the
+/// same time.
 fn resident(options: &Options, gpus: &[Gpu]) -> Result<Resident> {
     let rounds = if options.quick { 5 } else { 21 };
     let (width, height, channels) = FRAME;

@@ -1,7 +1,9 @@
-//! `bench flow --auto`: thirty jobs on the CPU, on the GPU and where the library chooses. The choice may cost at most 1.3 times the better one.
+//! `bench flow --auto`: thirty jobs on the CPU, on the GPU and where the library chooses. The
+//! choice may cost at most 1.3 times the better one.
 //!
-//! Times are those of a process that has run for some time: each job has run on all three before it is timed, often enough on `auto` for its
-//! predictions to be corrected. What the first call of a fresh process takes, opening the GPU included, is measured in processes of their own.
+//! Times are those of a process that has run for some time: each job has run on all three before it
+//! is timed, often enough on `auto` for its predictions to be corrected. What the first call of a
+//! fresh process takes, opening the GPU included, is measured in processes of their own.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -112,7 +114,8 @@ struct Timed {
 /// Runs the jobs whose name contains `only`, and prints a table.
 ///
 /// # Errors
-/// Device and memory errors; bytes that differ between the devices; a job for which `auto` takes more than 1.3 times the better time.
+/// Device and memory errors; bytes that differ between the devices; a job for which `auto` takes
+/// more than 1.3 times the better time.
 pub(crate) fn run(quick: bool, only: &str) -> Result<()> {
     let gpu = Gpu::open(0).context("the jobs are for a machine with a GPU")?;
     let header = [

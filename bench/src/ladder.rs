@@ -376,7 +376,8 @@ impl Contender {
     }
 }
 
-/// The distance of results from the oracle's in f32: `|found - expected| / |expected|`, both as vectors.
+/// The distance of results from the oracle's in f32: `|found - expected| / |expected|`, both as
+/// vectors.
 struct Distances<'a> {
     problem: Problem<'a, f32>,
     /// For the first result in each order; the others have its bits.
@@ -405,7 +406,8 @@ impl Distances<'_> {
 mod tests {
     use super::*;
 
-    /// Every document's steps over a small image, in a contest: none declines, none is wrong, each is timed.
+    /// Every document's steps over a small image, in a contest: none declines, none is wrong, each
+    /// is timed.
     fn climb(place: Place) {
         let bench = Bench { place, rounds: 1 };
         for source in sources() {

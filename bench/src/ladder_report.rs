@@ -370,7 +370,8 @@ pub(crate) mod tests {
         assert_eq!(left, 2);
         let theirs = ["theirs", "their speed-up"];
         assert_eq!(header[2..4], theirs);
-        // 50 MFLOP in 10 us are 5 TFLOP/s, a tenth of the peak; 8 MB in 10 us are 800 GB/s, half as fast as the copy.
+        // 50 MFLOP in 10 us are 5 TFLOP/s, a tenth of the peak; 8 MB in 10 us are 800 GB/s, half as
+        // fast as the copy.
         let second =
             ["1.25 ms", "1.60x", "10.0", "4.00x", "800", "50.0", "5000", "10.0", "100000", "0.0e0"];
         assert_eq!(rows[1][2..], second.map(str::to_owned));

@@ -19,7 +19,8 @@
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
 //! | `report`, `charts`, `page`, `text`, `output` | output: tables, JSON, SVG, HTML |
 //!
-//! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in it.
+//! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in
+//! it.
 
 pub mod bench;
 pub mod cases;

@@ -35,7 +35,8 @@ impl<P: Random> Library<P> {
         (self.run)(&mut self.result)
     }
 
-    /// The result compared with the expected one, without a frame of `margin` pixels if the border is another one.
+    /// The result compared with the expected one, without a frame of `margin` pixels if the border
+    /// is another one.
     fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
         let shape = expected.shape();
         let inner = |pixels: &[P], margin: usize| {
@@ -73,7 +74,8 @@ impl<P: Random> Library<P> {
     }
 }
 
-/// A library in a contest, compared with our result. A result with another border is compared without a frame of `margin` pixels.
+/// A library in a contest, compared with our result. A result with another border is compared
+/// without a frame of `margin` pixels.
 pub(crate) struct Beside<P> {
     pub(crate) library: Library<P>,
     pub(crate) expected: Rc<Image<P>>,
@@ -193,7 +195,8 @@ mod libraries {
         library("image blur_advanced", Class::Pair, REPLICATES, case, Box::new(run))
     }
 
-    /// libblur's functions are bound to traits that it does not export: they have to be written out for each type.
+    /// libblur's functions are bound to traits that it does not export: they have to be written out
+    /// for each type.
     macro_rules! libblur {
         ($case:expr, $filter:expr, $src:expr, $value:ty) => {{
             let case = $case;

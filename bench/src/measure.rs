@@ -1,8 +1,9 @@
 //! Times.
 //!
-//! On a GPU, a measurement puts many runs into a stream between two marks of the stream's own clock. Before the first mark
-//! comes enough other work that the host has put in all runs before the GPU gets to them, so the time is the GPU's and
-//! not the host's. The runs rotate through more buffers than the level-2 cache holds.
+//! On a GPU, a measurement puts many runs into a stream between two marks of the stream's own
+//! clock. Before the first mark comes enough other work that the host has put in all runs before
+//! the GPU gets to them, so the time is the GPU's and not the host's. The runs rotate through more
+//! buffers than the level-2 cache holds.
 //!
 //! On the CPU, contenders run in turn ([`Turn`]).
 
@@ -25,7 +26,8 @@ pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// How long all threads of this process have been running, by Linux's account, which is a few milliseconds behind.
+/// How long all threads of this process have been running, by Linux's account, which is a few
+/// milliseconds behind.
 ///
 /// # Errors
 /// If there is no such account.
@@ -72,9 +74,11 @@ pub fn on_host<E>(
 
 /// How long a contender on the CPU runs when its turn comes.
 ///
-/// While others had their turns, its threads slept. Linux in a virtual machine may then wake both threads of two cores on one of
-/// them, because it mistakes the halted core for one that the host has taken away. It can take a tenth of a second until it
-/// separates them, and until then everything takes twice as long. This affects any program with threads, and is not to be measured.
+/// While others had their turns, its threads slept. Linux in a virtual machine may then wake both
+/// threads of two cores on one of them, because it mistakes the halted core for one that the host
+/// has taken away. It can take a tenth of a second until it separates them, and until then
+/// everything takes twice as long. This affects any program with threads, and is not to be
+/// measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// It first runs for this long without being timed.

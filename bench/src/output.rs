@@ -24,9 +24,10 @@ pub(crate) struct Common {
     /// Also write the charts to this folder, as SVG.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Also put tables into this Markdown file; may be given more than once. Between a line "<!-- ladder NAME -->" and
-    /// "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the comparison with the libraries of that name, after
-    /// "<!-- bench pictures -->" that of pictures on a GPU.
+    /// Also put tables into this Markdown file; may be given more than once. Between a line "<!--
+    /// ladder NAME -->" and "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the
+    /// comparison with the libraries of that name, after "<!-- bench pictures -->" that of pictures
+    /// on a GPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Vec<PathBuf>,
 }
@@ -63,8 +64,8 @@ impl Common {
     }
 }
 
-/// A Markdown file with its tables: between each line "<!-- WORD NAME -->" and the next "<!-- end -->" comes what `table` has
-/// for the name, if it has something.
+/// A Markdown file with its tables: between each line "<!-- WORD NAME -->" and the next "<!-- end
+/// -->" comes what `table` has for the name, if it has something.
 pub(crate) fn put_between(
     file: &str,
     word: &str,

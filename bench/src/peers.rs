@@ -1,4 +1,5 @@
-//! Other libraries, run by a Python program that stays open and answers one request at a time (`peers.py`).
+//! Other libraries, run by a Python program that stays open and answers one request at a time
+//! (`peers.py`).
 //!
 //! If a library ends the program, or does not answer, the program is started again without it.
 
@@ -31,7 +32,8 @@ pub(crate) enum On {
     Cpu(usize),
     /// On the GPU of this number, with a level-2 cache of so many bytes.
     Gpu(u32, u64),
-    /// From host memory to host memory: on the GPU of this number, or on the CPU with so many threads.
+    /// From host memory to host memory: on the GPU of this number, or on the CPU with so many
+    /// threads.
     Host(u32, usize),
 }
 
@@ -164,7 +166,8 @@ impl Peers {
             .map_or_else(String::new, |line| format!(": {line}"))
     }
 
-    /// Gives a case to the libraries, its filter in the classes named; the names of those that take it.
+    /// Gives a case to the libraries, its filter in the classes named; the names of those that take
+    /// it.
     pub(crate) fn open<S: Random, D: Random>(
         &mut self,
         case: &Case,

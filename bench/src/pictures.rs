@@ -1,6 +1,8 @@
-//! A contest on pictures in a GPU's memory as they are stored: values of any type, channels side by side, one picture or many in a call.
+//! A contest on pictures in a GPU's memory as they are stored: values of any type, channels side by
+//! side, one picture or many in a call.
 //!
-//! Every result is compared with the CPU's at every value before it is timed, and the CPU's with the definition.
+//! Every result is compared with the CPU's at every value before it is timed, and the CPU's with
+//! the definition.
 
 use std::ops::Range;
 
@@ -75,7 +77,8 @@ impl<S: Random, D: Random> Pictures<S, D> {
         Ok(gpu.image_of(self.src.shape(), D::SCALAR, Layout::Interleaved)?)
     }
 
-    /// Images whose copy reads and writes as many bytes as the filter, where a value is not written in as many as it is read.
+    /// Images whose copy reads and writes as many bytes as the filter, where a value is not written
+    /// in as many as it is read.
     fn copies(&self, gpu: &Gpu) -> Result<Bed> {
         let (read, written) = (S::SCALAR.bytes(), D::SCALAR.bytes());
         let shape = self.src.shape();
@@ -129,7 +132,8 @@ fn part<P: Random>(image: &Image<P>, shape: Shape, rows: Range<usize>) -> Result
     Ok(Image::from_vec(pixels, shape.width, rows.len(), shape.channels)?)
 }
 
-/// What the CPU makes of a picture. Bytes from bytes are rounded as if from the exact sum; other values are those of f32 converted.
+/// What the CPU makes of a picture. Bytes from bytes are rounded as if from the exact sum; other
+/// values are those of f32 converted.
 fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> Result<Image<D>> {
     let shape = src.shape();
     let converted =
@@ -146,7 +150,8 @@ fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> R
     Ok(converted(found.as_slice().par_iter().map(|&value| D::from_f32(value)).collect())?)
 }
 
-/// Compares a thousand results with the definition, of a filter. A gradient's are held to it by the tests.
+/// Compares a thousand results with the definition, of a filter. A gradient's are held to it by the
+/// tests.
 fn spots<S: Random, D: Random>(step: &Step, src: &Image<S>, found: &Image<D>) -> Result<()> {
     match step {
         Step::Filter(filter) => check::spots(filter, Border::default(), src, found, 0.0),
@@ -176,8 +181,8 @@ pub(crate) fn batch(
         (scalar, strides)
     };
     let rows = 0..each.height;
-    // SAFETY: the image is these pictures one below the other, in this layout. It is borrowed while the view is used, and
-    // its memory is freed in stream order.
+    // SAFETY: the image is these pictures one below the other, in this layout. It is borrowed while
+    // the view is used, and its memory is freed in stream order.
     let from = unsafe {
         DeviceView::from_raw(gpu, src.address(), layout(src), each, images, rows.clone())?
     };
@@ -216,7 +221,8 @@ mod tests {
         }
     }
 
-    /// The CPU's result, after that of every variant on a GPU if there is one, and of a plan that chooses.
+    /// The CPU's result, after that of every variant on a GPU if there is one, and of a plan that
+    /// chooses.
     fn expected<S: Random, D: Random>(case: &Case) -> Image<D> {
         let step = case.step().unwrap();
         let pictures = Pictures::<S, D>::new(case, &step).unwrap();

@@ -1,8 +1,9 @@
 //! `bench plan`: a list of jobs, each measured beside the time that a plan predicts for it.
 //!
-//! On the CPU, a job's time is that of `Plan::run`, the least of several calls. On a GPU, it is that of the kernels on pictures that lie in
-//! its memory, the median of several rounds. Predictions hold for the machines that they were measured on: an H200, the 16 cores
-//! of its host, and two cores with AVX-512. So this is no test for other machines.
+//! On the CPU, a job's time is that of `Plan::run`, the least of several calls. On a GPU, it is
+//! that of the kernels on pictures that lie in its memory, the median of several rounds.
+//! Predictions hold for the machines that they were measured on: an H200, the 16 cores of its host,
+//! and two cores with AVX-512. So this is no test for other machines.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,20 +20,24 @@ use crate::{output, text};
 /// The options of `bench plan`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to run: cpu or gpu:N; may be given more than once. The CPU, and the first GPU if there is one, unless set.
+    /// Where to run: cpu or gpu:N; may be given more than once. The CPU, and the first GPU if there
+    /// is one, unless set.
     #[arg(long)]
     device: Vec<Device>,
     /// Only jobs whose text contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Another job than those of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a filter, or random:N for N by N random taps; the
-    /// size, with the channels; the stored type; the results' type, if it is another. May be given more than once.
+    /// Another job than those of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a filter,
+    /// or random:N for N by N random taps; the size, with the channels; the stored type; the
+    /// results' type, if it is another. May be given more than once.
     #[arg(long, value_name = "TEXT")]
     job: Vec<String>,
-    /// Measure every variant that is not predicted to take ten times as long as the chosen one, not only that.
+    /// Measure every variant that is not predicted to take ten times as long as the chosen one, not
+    /// only that.
     #[arg(long)]
     every_variant: bool,
-    /// On the CPU, take the time that the threads were running, divided by their number: for machines with other work. Linux alone tells it.
+    /// On the CPU, take the time that the threads were running, divided by their number: for
+    /// machines with other work. Linux alone tells it.
     #[arg(long)]
     cpu_time: bool,
     /// How often each is measured at least.
@@ -46,7 +51,8 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// The jobs: every family, type and number of channels, small, middle and large windows and pictures.
+/// The jobs: every family, type and number of channels, small, middle and large windows and
+/// pictures.
 #[rustfmt::skip]
 const JOBS: [&str; 60] = [
     // Small windows.

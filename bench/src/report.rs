@@ -71,7 +71,8 @@ pub(crate) struct Row {
     pub(crate) max_us: f64,
     #[serde(skip)]
     pub(crate) gigapixels_per_second: f64,
-    /// The larger of the copy's time and that of the multiply-adds at the device's peak, where that is known.
+    /// The larger of the copy's time and that of the multiply-adds at the device's peak, where that
+    /// is known.
     pub(crate) limit_us: Option<f64>,
     #[serde(skip)]
     pub(crate) percent_of_limit: Option<f64>,
@@ -147,7 +148,8 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// Adds a contender. `steps` is the number of multiply-adds that each value needs at least, 0 if unknown.
+    /// Adds a contender. `steps` is the number of multiply-adds that each value needs at least, 0
+    /// if unknown.
     pub(crate) fn add(
         &mut self,
         variant: String,
@@ -202,8 +204,8 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Writes each class's goal, and whether it was reached, into the row of our fastest variant. Goals in microseconds apply
-    /// only with `h200`.
+    /// Writes each class's goal, and whether it was reached, into the row of our fastest variant.
+    /// Goals in microseconds apply only with `h200`.
     pub(crate) fn judge(&mut self, h200: bool) {
         for class in Class::ALL {
             let Some(goal) = self.case.goal(class) else { continue };
@@ -216,11 +218,13 @@ impl<'a> Rows<'a> {
                 .map(|(index, row)| (index, row.median_us))
             };
             let Some((index, us)) = fastest(Who::Apron, "") else { continue };
-            // The limit is for computing every tap; a variant that needs fewer operations may pass it.
+            // The limit is for computing every tap; a variant that needs fewer operations may pass
+            // it.
             let ours =
                 self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
             let limit = self.peak.and(ours.filter_map(|row| row.limit_us).max_by(f64::total_cmp));
-            // No filter is faster than the memory. If one seems to be, the copy was slow, and is no measure.
+            // No filter is faster than the memory. If one seems to be, the copy was slow, and is no
+            // measure.
             let limit = limit.filter(|_| us >= 0.9 * micros(self.copy));
             let met = match goal {
                 Goal::Limit(percent) => limit.map(|limit| 100.0 * limit / us >= percent),
@@ -416,8 +420,8 @@ impl Report {
         text
     }
 
-    /// On the CPU, ours compared with the libraries whose name contains this, or one of several, as a Markdown table: a row for each
-    /// image and library, a column for each number of taps.
+    /// On the CPU, ours compared with the libraries whose name contains this, or one of several, as
+    /// a Markdown table: a row for each image and library, a column for each number of taps.
     pub(crate) fn beside(&self, names: &str) -> Option<String> {
         let mut rivals: Vec<&Row> = Vec::new();
         let mut taps: Vec<usize> = Vec::new();
@@ -465,8 +469,9 @@ impl Report {
         (!rows.is_empty()).then(table)
     }
 
-    /// Pictures on a GPU as they are stored, as a Markdown table with a row for each case: the plan's own choice compared with a copy
-    /// of as many bytes, with the limit and with the fastest library.
+    /// Pictures on a GPU as they are stored, as a Markdown table with a row for each case: the
+    /// plan's own choice compared with a copy of as many bytes, with the limit and with the fastest
+    /// library.
     pub(crate) fn pictures(&self) -> Option<String> {
         let header = [
             "pictures",

@@ -1,4 +1,5 @@
-//! The documents that the studies come from: what each measured, and what is measured here in its place.
+//! The documents that the studies come from: what each measured, and what is measured here in its
+//! place.
 
 use apron::{Border, Filter, Result, Variant};
 use oracle::Order;
@@ -465,7 +466,8 @@ mod tests {
 
     #[test]
     fn published_speed_ups_are_those_that_the_documents_state() {
-        // "more than twice as fast" after four steps, "x2.8" for shared memory, "x57 speed-up overall (in resolution 2048)".
+        // "more than twice as fast" after four steps, "x2.8" for shared memory, "x57 speed-up
+        // overall (in resolution 2048)".
         let ratio = |source: usize, table: usize, from: usize, to: usize| {
             let steps = &sources()[source].tables[table].steps;
             steps[from].published_us.unwrap() / steps[to].published_us.unwrap()

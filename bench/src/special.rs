@@ -1,8 +1,10 @@
-//! The part of `bench cliffs` about float pictures with special values. A value may not cost much beside a clean picture:
+//! The part of `bench cliffs` about float pictures with special values. A value may not cost much
+//! beside a clean picture:
 //!
-//! - with NaN, subnormal or great pixels at most twice the clean picture's time, with infinities at most four times, and 10 ms more;
-//! - and in no case more than the direct variant takes for the same picture (1.1 times, for the clock's sake). A picture with a pixel too
-//!   great for spectra has this limit alone.
+//! - with NaN, subnormal or great pixels at most twice the clean picture's time, with infinities at
+//!   most four times, and 10 ms more;
+//! - and in no case more than the direct variant takes for the same picture (1.1 times, for the
+//!   clock's sake). A picture with a pixel too great for spectra has this limit alone.
 //!
 //! On a GPU, the direct variant is the fastest that has a kernel for the filter. Direct runs that
 //! would take seconds are left out, and their rows lack this limit.
@@ -16,8 +18,8 @@ use serde::Serialize;
 
 use crate::measure::Bed;
 
-/// What a picture holds beside noise, the value as f32 and as f16, how many pixels are between two of them if there are several, and how
-/// many times a clean picture's time it may take.
+/// What a picture holds beside noise, the value as f32 and as f16, how many pixels are between two
+/// of them if there are several, and how many times a clean picture's time it may take.
 const CONTENTS: [(&str, [f32; 2], Option<usize>, f64); 8] = [
     ("one NaN", [f32::NAN; 2], None, 2.0),
     ("scattered NaN", [f32::NAN; 2], Some(50), 2.0),
@@ -29,7 +31,8 @@ const CONTENTS: [(&str, [f32; 2], Option<usize>, f64); 8] = [
     ("subnormal alone", [1e-40, 3e-7], Some(1), 2.0),
 ];
 
-/// Filters by text; and dense ones of so many columns and rows with few taps of zero and none below it, and with taps of both signs.
+/// Filters by text; and dense ones of so many columns and rows with few taps of zero and none below
+/// it, and with taps of both signs.
 const PRESETS: [&str; 2] = ["gaussian:sigma=5", "motion:length=41,angle=30"];
 const DENSE: [(&str, &[usize]); 2] = [("random", &[31, 51, 101, 301]), ("signed", &[51, 101])];
 
@@ -68,8 +71,8 @@ fn filters() -> Result<Vec<(String, Filter)>> {
     Ok(all)
 }
 
-/// Measures all contents and filters whose names are wanted, on pictures of `side` by `side`, and prints them. The least of `turns` times
-/// counts.
+/// Measures all contents and filters whose names are wanted, on pictures of `side` by `side`, and
+/// prints them. The least of `turns` times counts.
 pub(crate) fn run(
     device: Device,
     gpu: Option<&Gpu>,

@@ -1,7 +1,8 @@
 //! The book about apron: its text is in `text/`, and `mdbook build book` makes pages of it.
 //!
-//! This package holds the text to the library: every block of Rust in it, and in the repository's `README.md`, is a documentation test,
-//! and the tests of this package check its links. `cargo run -p apron-book` draws its pictures.
+//! This package holds the text to the library: every block of Rust in it, and in the repository's
+//! `README.md`, is a documentation test, and the tests of this package check its links.
+//! `cargo run -p apron-book` draws its pictures.
 
 pub mod pictures;
 

@@ -64,8 +64,8 @@ impl Svg {
     }
 }
 
-/// What the library takes for pixels left and right of a row of five, border by border. A filter with one tap of 1, at the far
-/// end of its window, brings each of them into the result.
+/// What the library takes for pixels left and right of a row of five, border by border. A filter
+/// with one tap of 1, at the far end of its window, brings each of them into the result.
 fn borders() -> Result<String, Error> {
     const OUTSIDE: usize = 7;
     const CELL: f64 = 34.0;
@@ -86,7 +86,8 @@ fn borders() -> Result<String, Error> {
             let inside = usize::try_from(at).ok().filter(|&at| at < row.len());
             let value = match inside {
                 Some(at) => Some(row[at]),
-                // Such a border has no pixels outside: the input is copied where the window leaves the image.
+                // Such a border has no pixels outside: the input is copied where the window leaves
+                // the image.
                 None if border == Border::Keep => None,
                 None => Some(outside(&row, border, at)?),
             };
@@ -117,7 +118,8 @@ fn outside(row: &[f32], border: Border, at: isize) -> Result<f32, Error> {
     Ok(result.as_slice()[from])
 }
 
-/// Sums in f32 with the distance that they may be from the true ones: those near a half are uncertain.
+/// Sums in f32 with the distance that they may be from the true ones: those near a half are
+/// uncertain.
 fn rounding() -> String {
     let mut svg = Svg::new(840, 190);
     let place = |value: f64| 60.0 + 240.0 * (value - 41.0);

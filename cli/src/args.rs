@@ -19,7 +19,8 @@ use crate::taps_file;
 #[derive(Debug, Parser)]
 #[command(name = "apron", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
+    /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's
+    /// source
     #[arg(long, value_name = "FILE", global = true, help_heading = "Running", display_order = 900)]
     pub(crate) ptx: Option<PathBuf>,
 
@@ -80,12 +81,14 @@ Examples:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = FILTER_HELP, override_usage = FILTER_USAGE)]
 pub(crate) struct FilterArgs {
-    /// IN: pictures or folders of pictures to read, or - for standard input. OUT, the last one: the picture to write, or a folder, in which
-    /// each picture keeps its name, or - for standard output
+    /// IN: pictures or folders of pictures to read, or - for standard input. OUT, the last one: the
+    /// picture to write, or a folder, in which each picture keeps its name, or - for standard
+    /// output
     #[arg(value_name = "IN.. OUT")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a folder OUT are replaced always
+    /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a
+    /// folder OUT are replaced always
     #[arg(long, conflicts_with = "skip_existing", help_heading = "Files")]
     pub(crate) overwrite: bool,
 
@@ -93,7 +96,8 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Files")]
     pub(crate) skip_existing: bool,
 
-    /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results are written beside their pictures
+    /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results
+    /// are written beside their pictures
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix, help_heading = "Files")]
     pub(crate) suffix: Option<String>,
 
@@ -101,7 +105,8 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Files")]
     pub(crate) recursive: bool,
 
-    /// Read pictures of one kind that follow one another in a file, as they do on a pipe, and write their results in a row
+    /// Read pictures of one kind that follow one another in a file, as they do on a pipe, and write
+    /// their results in a row
     #[arg(long, conflicts_with = "raw", help_heading = "Files")]
     pub(crate) frames: bool,
 
@@ -120,25 +125,29 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 
-    /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap or keep
+    /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect,
+    /// reflect101 (or mirror), wrap or keep
     #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each picture the faster)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each
+    /// picture the faster)
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
-    /// Filter arrays (.npy), files without a header and uncompressed TIFFs that are larger than this in chunks of rows, from file to file,
-    /// so that they need not fit in memory; K, M, G and T are powers of 1024
+    /// Filter arrays (.npy), files without a header and uncompressed TIFFs that are larger than
+    /// this in chunks of rows, from file to file, so that they need not fit in memory; K, M, G and
+    /// T are powers of 1024
     #[arg(long, value_name = "N", default_value = "512M", value_parser = amount, help_heading = "Running")]
     pub(crate) chunk_above: u64,
 
-    /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are filtered in bands; K, M, G and T are
-    /// powers of 1024
+    /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are
+    /// filtered in bands; K, M, G and T are powers of 1024
     #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
     pub(crate) gpu_memory: Option<u64>,
 
-    /// Variant to run, from the list in "apron info" [default: the fastest for the size, of the filter's family]
+    /// Variant to run, from the list in "apron info" [default: the fastest for the size, of the
+    /// filter's family]
     #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
@@ -156,14 +165,16 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Format to write, as a file extension; needed for standard output [default: as OUT; in a folder, as the input]
+    /// Format to write, as a file extension; needed for standard output [default: as OUT; in a
+    /// folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension, help_heading = "Files")]
     pub(crate) format: Option<&'static FileFormat>,
 
     #[command(flatten)]
     pub(crate) writing: Writing,
 
-    /// Pictures to filter at the same time [default: one for each core and each free GiB of memory, at most 32]
+    /// Pictures to filter at the same time [default: one for each core and each free GiB of memory,
+    /// at most 32]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(crate) jobs: Option<u16>,
 
@@ -239,7 +250,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each picture the faster)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each
+    /// picture the faster)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 
@@ -311,7 +323,8 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "X,Y", allow_hyphen_values = true, value_parser = anchor, help_heading = "Filter")]
     anchor: Option<(usize, usize)>,
 
-    /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
+    /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default:
+    /// correlation]
     #[arg(long, help_heading = "Filter")]
     convolve: bool,
 }
@@ -319,7 +332,8 @@ pub(crate) struct Choice {
 #[derive(Debug, ClapArgs)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them. Given several times, filters run in order
+    /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them. Given several times,
+    /// filters run in order
     #[arg(long, short, value_name = "NAME[:K=V,..]", help_heading = "Filter")]
     filter: Vec<Step>,
 

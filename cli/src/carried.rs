@@ -1,7 +1,8 @@
-//! What a file says that this tool does not use: written again into a file of the same kind, or named.
+//! What a file says that this tool does not use: written again into a file of the same kind, or
+//! named.
 //!
-//! Readers put every chunk, tag and segment here that they know no use for. A format that can hold one
-//! writes it again; everything else is named in the note on what the output lacks.
+//! Readers put every chunk, tag and segment here that they know no use for. A format that can hold
+//! one writes it again; everything else is named in the note on what the output lacks.
 
 use tiff::tags::Type;
 

@@ -1,5 +1,5 @@
-//! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`, files without a header and
-//! uncompressed TIFF, whose rows lie in the file as they lie in memory.
+//! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`,
+//! files without a header and uncompressed TIFF, whose rows lie in the file as they lie in memory.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -41,8 +41,8 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// The array in a file, if it is larger than `--chunk-above` and can be filtered so; anything else is `None`, for the codecs to read or
-    /// to complain about.
+    /// The array in a file, if it is larger than `--chunk-above` and can be filtered so; anything
+    /// else is `None`, for the codecs to read or to complain about.
     pub(crate) fn open(path: &Path, args: &FilterArgs) -> Option<Self> {
         let reading = &args.reading;
         if stream::is_stream(path) || reading.page.is_some() || reading.lenient {
@@ -105,7 +105,8 @@ impl Array {
         };
         let bytes = array.row_bytes().checked_mul(array.shape.height as u64)?;
         let end = start.checked_add(bytes)?;
-        // Behind an array's values may be anything; without a header the file's length is all there is to check.
+        // Behind an array's values may be anything; without a header the file's length is all there
+        // is to check.
         (end == found.len() || end < found.len() && reading.raw.is_none()).then_some(array)
     }
 
@@ -145,7 +146,8 @@ impl Array {
         }
     }
 
-    /// Filters every channel into a file of that format. Returns notes on what the file cannot hold.
+    /// Filters every channel into a file of that format. Returns notes on what the file cannot
+    /// hold.
     pub(crate) fn filter(
         mut self,
         plan: &Plan,

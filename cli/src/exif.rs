@@ -1,7 +1,8 @@
 //! Exif data: which fields are kept, and the orientation and the resolution in them.
 //!
-//! Fields are copied one by one. What may hold a small copy of the picture before filtering is left out, since whoever blurs
-//! a face wants that gone: the thumbnail, and the camera maker's own notes.
+//! Fields are copied one by one. What may hold a small copy of the picture before filtering is left
+//! out, since whoever blurs a face wants that gone: the thumbnail, and the camera maker's own
+//! notes.
 
 use std::io::Cursor;
 
@@ -12,7 +13,8 @@ use image::metadata::Orientation;
 use crate::carried::{Carried, Kind};
 use crate::picture::{Meta, Resolution, ratio};
 
-/// What the fields say about the picture, and all that is kept of them. `None` if they cannot be read.
+/// What the fields say about the picture, and all that is kept of them. `None` if they cannot be
+/// read.
 pub(crate) fn read(data: &[u8]) -> Option<Meta> {
     // Some writers put the signature of JPEG's segment before it in other formats too.
     let data = data.strip_prefix(b"Exif\0\0").unwrap_or(data);
@@ -68,7 +70,8 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     fields.iter().filter(lost).map(named).collect()
 }
 
-/// Takes the fields away that say where something is in the picture. Returns whether there were some.
+/// Takes the fields away that say where something is in the picture. Returns whether there were
+/// some.
 pub(crate) fn without_places(meta: &mut Meta) -> bool {
     let all = fields(meta.exif.as_deref());
     let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);
@@ -90,7 +93,8 @@ fn is_made_anew(tag: Tag) -> bool {
 pub(crate) fn is_kept(tag: Tag) -> bool {
     match tag {
         Tag::MakerNote => false,
-        // Texts, ratings and primaries. The others describe how a TIFF stores its pixels, or hold previews.
+        // Texts, ratings and primaries. The others describe how a TIFF stores its pixels, or hold
+        // previews.
         Tag(Context::Tiff, number) => {
             matches!(number, 0x010d..=0x0110 | 0x0131 | 0x0132 | 0x013b..=0x013c | 0x013e..=0x013f | 0x8298)
                 || matches!(number, 0x4746 | 0x4749 | 0x9c9b..=0x9c9f)
@@ -114,8 +118,8 @@ pub(crate) fn fields(data: Option<&[u8]>) -> Vec<Field> {
     exif.map(|exif| exif.fields().cloned().collect()).unwrap_or_default()
 }
 
-/// The fields of `exif`, with the orientation, the resolution and the size of the picture that is written. `None` if there is
-/// nothing to say.
+/// The fields of `exif`, with the orientation, the resolution and the size of the picture that is
+/// written. `None` if there is nothing to say.
 pub(crate) fn write(meta: &Meta, width: usize, height: usize) -> Option<Vec<u8>> {
     let kept = fields(meta.exif.as_deref());
     let set = |tag, value| Field { tag, ifd_num: In::PRIMARY, value };

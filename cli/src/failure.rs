@@ -43,7 +43,8 @@ impl From<apron::Error> for Failure {
 
 /// Keeps the message of a panic for [`caught`] instead of printing it.
 ///
-/// A panic, most likely of a decoder on a file that nobody has tried before, is reported like every other failure.
+/// A panic, most likely of a decoder on a file that nobody has tried before, is reported like every
+/// other failure.
 pub(crate) fn keep_panics() {
     panic::set_hook(Box::new(|panic| *last_panic() = Some(panic.to_string())));
 }

@@ -289,7 +289,8 @@ mod tests {
             let check = |kept, is_there: bool, word: &str| {
                 let name = format.name();
                 assert_eq!(is_there, format.keeps.contains(&kept), "{name}: {word}");
-                // Of values nobody expects more than the values, and of these that they stand as they are shown.
+                // Of values nobody expects more than the values, and of these that they stand as
+                // they are shown.
                 let said = kept == Kept::Orientation || !matches!(name, "npy" | "raw");
                 assert_eq!(
                     !is_there && said,

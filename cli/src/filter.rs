@@ -124,8 +124,9 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
-/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time. More than
-/// 32 would take a GPU's memory for lanes that it has no use for.
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result
+/// are there at the same time. More than 32 would take a GPU's memory for lanes that it has no use
+/// for.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let gibibytes =
@@ -140,8 +141,8 @@ fn available(meminfo: &str) -> Option<usize> {
     Some(kibibytes >> 20)
 }
 
-/// The threads that work on one stream of frames: each has a frame in memory. Eight decode, filter and encode as fast as
-/// a pipe brings frames.
+/// The threads that work on one stream of frames: each has a frame in memory. Eight decode, filter
+/// and encode as fast as a pipe brings frames.
 fn frames_at_once(args: &FilterArgs, jobs: usize) -> usize {
     match (args.jobs, jobs) {
         (Some(jobs), 1) => jobs.into(),
@@ -158,7 +159,8 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let work = || {
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
+            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it
+            // safely.
             match caught(AssertUnwindSafe(|| task.run(job))) {
                 Ok(Done::Written(found, line)) => {
                     let mut notes = task.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +230,8 @@ pub(crate) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// The format to write; none if the result exists and is to be left. Fails early if the output cannot be written.
+    /// The format to write; none if the result exists and is to be left. Fails early if the output
+    /// cannot be written.
     fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
         let Job { output, in_folder, .. } = job;
         let found =
@@ -294,7 +297,8 @@ impl Task<'_> {
         Some(files::left_over(&job.input)).filter(|left| !left.is_empty()).map(Note::Left)
     }
 
-    /// Filters all pages of a document into the type that is written. Adds what a person should know to the notes, and what ran.
+    /// Filters all pages of a document into the type that is written. Adds what a person should
+    /// know to the notes, and what ran.
     pub(crate) fn filtered(
         &self,
         document: Document,
@@ -330,13 +334,15 @@ impl Task<'_> {
         )
     }
 
-    /// Whether a person should know how many values a result cuts off, if its type has no negative ones.
+    /// Whether a person should know how many values a result cuts off, if its type has no negative
+    /// ones.
     fn counts_cuts(&self, unsigned: bool) -> bool {
         self.differs && unsigned && !self.args.scaling.minds_signs() && !self.args.quiet
     }
 
     /// # Errors
-    /// [`apron::Error::Parameter`] if results are angles and the file's own type is one of integers.
+    /// [`apron::Error::Parameter`] if results are angles and the file's own type is one of
+    /// integers.
     fn check_holds_angles(&self, stored: Option<Stored>) -> apron::Result<()> {
         match stored.filter(|stored| self.is_angle && stored.is_integer()) {
             Some(stored) => Err(apron::Error::Parameter {
@@ -389,7 +395,8 @@ impl Task<'_> {
         Ok(Some(Done::Written(notes, line)))
     }
 
-    /// Filters one page into the type that is written. Adds what a person should know to the notes, and what ran.
+    /// Filters one page into the type that is written. Adds what a person should know to the notes,
+    /// and what ran.
     fn page(
         &self,
         page: Picture,

@@ -77,7 +77,8 @@ pub(crate) enum Encode {
     Other(Encoded),
 }
 
-/// Every format that can be written. Tests hold the table to what the encoders do, and that of `cli/README.md` to this one.
+/// Every format that can be written. Tests hold the table to what the encoders do, and that of
+/// `cli/README.md` to this one.
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
     use Scalar::{F32, U8, U16};
@@ -377,7 +378,8 @@ impl FileFormat {
         }
     }
 
-    /// Whether something of a file's is written again beside pixels with so many channels, of light or of ink.
+    /// Whether something of a file's is written again beside pixels with so many channels, of light
+    /// or of ink.
     fn carries(&self, value: &Value, channels: usize, ink: bool) -> bool {
         match (self.encode, value) {
             (Encode::Png, Value::Chunk(name, data)) => codec::fits_png(*name, data, channels),

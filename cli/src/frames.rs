@@ -1,7 +1,7 @@
 //! Frames: pictures of one kind that follow one another, on a pipe or in a file (`--frames`).
 //!
-//! A few threads take turns. Each finds the next frame in the input, decodes, filters and encodes it while the others do
-//! the same with theirs, and writes it when all frames before are written:
+//! A few threads take turns. Each finds the next frame in the input, decodes, filters and encodes
+//! it while the others do the same with theirs, and writes it when all frames before are written:
 //!
 //! ```text
 //! lock the input:  walk to the end of the next frame, keep its bytes
@@ -9,8 +9,9 @@
 //! lock the output: wait until it is this frame's turn, write, flush
 //! ```
 //!
-//! So a stream may be endless, memory holds at most one frame for each thread, and a pipe that pauses after a frame gets
-//! its result first. The first frame goes alone: nothing is opened for writing before one picture could be read.
+//! So a stream may be endless, memory holds at most one frame for each thread, and a pipe that
+//! pauses after a frame gets its result first. The first frame goes alone: nothing is opened for
+//! writing before one picture could be read.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -200,7 +201,8 @@ struct Stream<'a> {
     stopped: AtomicBool,
 }
 
-/// Reads, filters and writes all frames of an input. What a person should know of them goes to the task's notes.
+/// Reads, filters and writes all frames of an input. What a person should know of them goes to the
+/// task's notes.
 pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Result {
     let args = task.args;
     let (input, wake) = Input::of_pipe(match stream::is_streamed(&job.input) {
@@ -355,7 +357,8 @@ impl Stream<'_> {
     fn work(&self) {
         while !self.stopped.load(Ordering::Relaxed) {
             let Some((number, frame)) = next(self.reader, self.job) else { return };
-            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
+            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it
+            // safely.
             let result =
                 caught(AssertUnwindSafe(|| made(self.task, self.job, self.format, frame?)));
             if !self.deliver(number, result) {

@@ -16,7 +16,8 @@ use crate::stream::is_stream;
 pub(crate) struct Job {
     pub(crate) input: PathBuf,
     pub(crate) output: PathBuf,
-    /// Whether the output is in the folder that was named to write to: it is made if there is none, and its files are replaced.
+    /// Whether the output is in the folder that was named to write to: it is made if there is none,
+    /// and its files are replaced.
     pub(crate) in_folder: bool,
 }
 
@@ -106,8 +107,8 @@ fn is_folder(path: &Path) -> bool {
     last.is_some_and(|&byte| std::path::is_separator(byte.into())) || path.is_dir()
 }
 
-/// Adds the pictures in a folder, in the order of their names. Files that are hidden or not named as a picture are passed over, and so
-/// is the folder to write to.
+/// Adds the pictures in a folder, in the order of their names. Files that are hidden or not named
+/// as a picture are passed over, and so is the folder to write to.
 fn walk(
     folder: &Path,
     args: &FilterArgs,

@@ -1,4 +1,5 @@
-//! The command-line tool `apron`: from arguments to results on stdout, one line on stderr and an exit code.
+//! The command-line tool `apron`: from arguments to results on stdout, one line on stderr and an
+//! exit code.
 //!
 //! A library for the tool's own tests and fuzz targets; programs use the crate `apron`.
 

@@ -1,4 +1,5 @@
-//! What a person should know of pictures that were written all the same: one line for each thing, however many pictures it is true of.
+//! What a person should know of pictures that were written all the same: one line for each thing,
+//! however many pictures it is true of.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,8 @@ pub(crate) enum Note {
 }
 
 impl Note {
-    /// Counts what another picture's note of this kind counts. False if there is nothing to count, or it is another kind.
+    /// Counts what another picture's note of this kind counts. False if there is nothing to count,
+    /// or it is another kind.
     fn counts(&mut self, more: &Self) -> bool {
         match (self, more) {
             (Self::Cut(sum), Self::Cut(more)) if sum.middle == more.middle => sum.add(*more),
@@ -83,7 +85,8 @@ impl Notes {
         self.count(path.to_owned(), note, 1);
     }
 
-    /// Adds the notes of a stream's frames. `name` makes a path of the one that a note was added with.
+    /// Adds the notes of a stream's frames. `name` makes a path of the one that a note was added
+    /// with.
     pub(crate) fn merge(&mut self, frames: Self, name: impl Fn(&Path) -> PathBuf) {
         for (note, path, count) in frames.found {
             self.count(name(&path), note, count);

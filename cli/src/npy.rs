@@ -1,8 +1,9 @@
 //! NumPy's `.npy` files, read and written as pictures and as taps.
 //!
-//! A header is a line of Python, `{'descr': '<f4', 'fortran_order': False, 'shape': (480, 640, 3), }`, and values follow
-//! it. The parser reads only what that line needs and does not recurse. Memory grows with the values that arrive, not with the
-//! size that the header claims.
+//! A header is a line of Python,
+//! `{'descr': '<f4', 'fortran_order': False, 'shape': (480, 640, 3), }`, and values follow it. The
+//! parser reads only what that line needs and does not recurse. Memory grows with the values that
+//! arrive, not with the size that the header claims.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -139,7 +140,8 @@ pub(crate) struct Rows {
     pub(crate) channel_axis: bool,
 }
 
-/// Reads a header, up to the first value. Anything but one picture of a pixel type, in C order, is `None`.
+/// Reads a header, up to the first value. Anything but one picture of a pixel type, in C order, is
+/// `None`.
 pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
     let header = Header::read(reader).ok()?;
     let channel_axis = match header.axes(axes).ok()? {
@@ -190,7 +192,8 @@ pub(crate) fn write_rows_header(
 /// Reads a header, up to the first value; returns how many bytes the values are.
 ///
 /// # Errors
-/// `UnexpectedEof` if the input ends in the header, `InvalidData` if the header is not one of numbers.
+/// `UnexpectedEof` if the input ends in the header, `InvalidData` if the header is not one of
+/// numbers.
 pub(crate) fn value_bytes(reader: &mut impl Read) -> io::Result<u64> {
     let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let header = Header::read(reader).map_err(|reason| match &*reason {
@@ -581,8 +584,8 @@ impl Header {
         Ok(())
     }
 
-    /// All values; the last index varies fastest. Where the file ends too early, the values that are missing are 0 if that is
-    /// wanted, and the result says so.
+    /// All values; the last index varies fastest. Where the file ends too early, the values that
+    /// are missing are 0 if that is wanted, and the result says so.
     fn values<P: Pod>(&self, reader: &mut impl Read, lenient: bool) -> Result<(Vec<P>, bool)> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
         let total = self

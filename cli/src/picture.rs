@@ -34,8 +34,8 @@ macro_rules! each {
 pub(crate) use each;
 
 impl Pixels {
-    /// The type of the values; that of values in f64 is f32 to all who ask what a format holds and how
-    /// values are scaled.
+    /// The type of the values; that of values in f64 is f32 to all who ask what a format holds and
+    /// how values are scaled.
     pub(crate) fn scalar(&self) -> Scalar {
         match self {
             Self::U8(_) => Scalar::U8,
@@ -230,7 +230,8 @@ impl Resolution {
         Self { x, y, unit: Unit::Inch }
     }
 
-    /// What TIFF and Exif say with two ratios and a number for the unit, which is the inch without one.
+    /// What TIFF and Exif say with two ratios and a number for the unit, which is the inch without
+    /// one.
     pub(crate) fn of(x: f64, y: f64, unit: Option<u32>) -> Option<Self> {
         let unit = match unit {
             None | Some(2) => Unit::Inch,
@@ -283,7 +284,8 @@ pub(crate) fn ratio(value: f64) -> (u32, u32) {
     }
 }
 
-/// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and the height.
+/// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and
+/// the height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subsampling {
     #[value(name = "444", alias = "4:4:4")]
@@ -313,7 +315,8 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
-    /// Takes a colour profile, if it is for colours such as those of the pixels: grey, RGB or four inks.
+    /// Takes a colour profile, if it is for colours such as those of the pixels: grey, RGB or four
+    /// inks.
     pub(crate) fn set_profile(&mut self, profile: Option<Vec<u8>>, colours: usize) {
         let space = match colours {
             1 | 2 => b"GRAY",
@@ -403,7 +406,8 @@ impl Picture {
         self.stored.map_or(bytes, |stored| bytes / size_of::<f64>() as u64 * stored.bytes())
     }
 
-    /// For how many milliseconds an animation is to show the picture: a page that says nothing is shown for a tenth of a second.
+    /// For how many milliseconds an animation is to show the picture: a page that says nothing is
+    /// shown for a tenth of a second.
     pub(crate) fn shown_for(&self) -> f64 {
         self.delay.unwrap_or(100.0)
     }
@@ -467,7 +471,8 @@ impl Picture {
     }
 }
 
-/// What a file holds: a picture, the frames of an animation, the pages of a document or the slices of an array.
+/// What a file holds: a picture, the frames of an animation, the pages of a document or the slices
+/// of an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Document {
     /// At least one.

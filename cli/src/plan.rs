@@ -1,4 +1,5 @@
-//! `apron plan`: which variant would run, how long it should take, and why the others would not; and on which device, where that is open.
+//! `apron plan`: which variant would run, how long it should take, and why the others would not;
+//! and on which device, where that is open.
 
 use std::io::{self, Write};
 use std::time::Duration;

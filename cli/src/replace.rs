@@ -41,7 +41,8 @@ enum Target {
     Stream,
 }
 
-/// Fails if a write to `path` is bound to fail. With `make_folder`, the file's folder need not exist yet.
+/// Fails if a write to `path` is bound to fail. With `make_folder`, the file's folder need not
+/// exist yet.
 pub(crate) fn check(path: &Path, make_folder: bool) -> Result {
     if stream::is_stream(path) {
         return stream::check_stdout();
@@ -91,8 +92,8 @@ fn target(path: &Path) -> Result<Target> {
     Ok(Target::File { path: target, folder, permissions })
 }
 
-/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part. Standard
-/// output and pipes get all of it at the end.
+/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the
+/// new one, never a part. Standard output and pipes get all of it at the end.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
     let fail = |error: io::Error| Failure::at(path, error);
     let Target::File { path: target, folder, permissions } = target(path)? else {

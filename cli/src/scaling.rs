@@ -10,12 +10,14 @@ use clap::Args;
 use crate::extra::ByAlpha;
 use crate::picture::Pixels;
 
-/// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is added.
+/// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is
+/// added.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Scaling {
-    /// How values become those of another type: full (the whole range of one type becomes that of the other; the range of floats is 0 to
-    /// 1), none (values stay), or MIN..MAX (MIN becomes 0, MAX the greatest value) [default: full between u8 and u16, none into floats; from
-    /// floats into integers it must be given]
+    /// How values become those of another type: full (the whole range of one type becomes that of
+    /// the other; the range of floats is 0 to 1), none (values stay), or MIN..MAX (MIN becomes 0,
+    /// MAX the greatest value) [default: full between u8 and u16, none into floats; from floats
+    /// into integers it must be given]
     #[arg(
         long,
         value_name = "full|none|MIN..MAX",
@@ -25,7 +27,8 @@ pub(crate) struct Scaling {
     )]
     pub(crate) scale: Option<Scale>,
 
-    /// Scale so that the least value of each result becomes 0 and its greatest the greatest of the type (1 for floats)
+    /// Scale so that the least value of each result becomes 0 and its greatest the greatest of the
+    /// type (1 for floats)
     #[arg(long, help_heading = "Values")]
     pub(crate) normalize: bool,
 
@@ -108,8 +111,8 @@ pub(crate) fn is_integer(scalar: Scalar) -> bool {
 }
 
 impl Scaling {
-    /// What is done to a picture of one type that is written as another; `None` if values stay as they are. The note says what was done
-    /// unasked.
+    /// What is done to a picture of one type that is written as another; `None` if values stay as
+    /// they are. The note says what was done unasked.
     pub(crate) fn finish(
         &self,
         from: Scalar,
@@ -159,7 +162,8 @@ impl Scaling {
         self.normalize || self.scale.is_some_and(|scale| scale != Scale::None)
     }
 
-    /// Whether the result may have other signs than the filter gives it, or was asked to be as it is.
+    /// Whether the result may have other signs than the filter gives it, or was asked to be as it
+    /// is.
     pub(crate) fn minds_signs(&self) -> bool {
         self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()
     }
@@ -188,8 +192,9 @@ impl Finish {
         }
     }
 
-    /// Makes values of type `to` of sums, or of f64 if no type is given. The first `filtered` channels are
-    /// results, the others were copied. Everything is computed in f64 and rounded once.
+    /// Makes values of type `to` of sums, or of f64 if no type is given. The first `filtered`
+    /// channels are results, the others were copied. Everything is computed in f64 and rounded
+    /// once.
     pub(crate) fn apply(
         &self,
         sums: &Pixels,
@@ -231,7 +236,8 @@ impl Finish {
             Range::Found => self.extremes(sums, filtered),
         };
         let value = |sum: f64| {
-            // Of a flat result nothing but black can be made. The division comes last, so that whole numbers stay exact.
+            // Of a flat result nothing but black can be made. The division comes last, so that
+            // whole numbers stay exact.
             let scaled = if min == max { 0.0 } else { (sum - min) * white / (max - min) };
             scaled + self.offset
         };
@@ -310,8 +316,8 @@ impl Cut {
         self.total += more.total;
     }
 
-    /// Counts the sums in the first `filtered` channels that do not fit into a type of integers from 0 to
-    /// `greatest` once they are multiplied with `factor`.
+    /// Counts the sums in the first `filtered` channels that do not fit into a type of integers
+    /// from 0 to `greatest` once they are multiplied with `factor`.
     pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, greatest: f64) -> Self {
         match sums {
             Pixels::F32(sums) => Self::of_values(sums, filtered, factor, greatest),

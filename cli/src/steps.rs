@@ -15,7 +15,8 @@ use crate::picture::Pixels;
 /// A picture that takes no longer than this needs no bar.
 const BRIEF: Duration = Duration::from_millis(500);
 
-/// A bar for how far one picture has come, which is seen if that takes a while. Each step fills it once more.
+/// A bar for how far one picture has come, which is seen if that takes a while. Each step fills it
+/// once more.
 pub(crate) fn bar_of_one() -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {percent} %, {eta} left");
     let style = style.expect("a literal that is well formed");
@@ -35,7 +36,8 @@ fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + 
     }
 }
 
-/// The call's steps, in order, ready to run. How far a picture has come goes to the bar, if there is one.
+/// The call's steps, in order, ready to run. How far a picture has come goes to the bar, if there
+/// is one.
 pub(crate) fn pipeline(
     steps: Vec<Step>,
     args: &FilterArgs,
@@ -61,7 +63,8 @@ pub(crate) fn pipeline(
 /// filtered alike.
 pub(crate) type Last = Option<(Extra, Alpha)>;
 
-/// Filters pixels into what their sums are computed in: f64 for a type that is filtered so, else f32.
+/// Filters pixels into what their sums are computed in: f64 for a type that is filtered so, else
+/// f32.
 pub(crate) fn sums(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Pixels> {
     match pixels {
         Pixels::F64(src) => in_f64(pipeline, src, last).map(Pixels::F64),
@@ -129,7 +132,8 @@ fn result_of<D: Number>(
     Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))
 }
 
-/// What this thread's last call of the pipeline launched, step by step, and where: `direct-sliding, gradient on gpu:0`.
+/// What this thread's last call of the pipeline launched, step by step, and where:
+/// `direct-sliding, gradient on gpu:0`.
 pub(crate) fn ran(pipeline: &Pipeline) -> String {
     let plans = pipeline.plans();
     let name =

@@ -1,4 +1,5 @@
-//! Standard input and output, and pipes, as files: decoders and encoders move about in what they read and write.
+//! Standard input and output, and pipes, as files: decoders and encoders move about in what they
+//! read and write.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, IsTerminal, Read, Seek, Write};
@@ -6,7 +7,8 @@ use std::path::Path;
 
 use crate::failure::{Failure, Result};
 
-/// The most bytes to take from a pipe, which may never end: twice those of the largest picture by default.
+/// The most bytes to take from a pipe, which may never end: twice those of the largest picture by
+/// default.
 const MOST: u64 = 4 << 30;
 
 /// Whether the path stands for standard input or output.
@@ -22,8 +24,8 @@ pub(crate) fn is_pipe(found: &Metadata) -> bool {
     return false;
 }
 
-/// Whether what is read from this path comes as it is made, and what is written there is gone at once: standard input and
-/// output, and pipes with names.
+/// Whether what is read from this path comes as it is made, and what is written there is gone at
+/// once: standard input and output, and pipes with names.
 pub(crate) fn is_streamed(path: &Path) -> bool {
     is_stream(path) || std::fs::metadata(path).is_ok_and(|found| is_pipe(&found))
 }

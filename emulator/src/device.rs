@@ -1,7 +1,8 @@
-//! The device layer of `gpu-kernels/src/device` for the emulator: every function calls the emulated machine, which checks it.
+//! The device layer of `gpu-kernels/src/device` for the emulator: every function calls the emulated
+//! machine, which checks it.
 //!
-//! Each function of `nvptx.rs` there is here too, with the same contract. `#[track_caller]` lets a finding name the line
-//! of the kernel.
+//! Each function of `nvptx.rs` there is here too, with the same contract. `#[track_caller]` lets a
+//! finding name the line of the kernel.
 
 use crate::machine::{self, Pause, Via};
 
@@ -10,7 +11,8 @@ mod taps;
 
 pub(crate) use taps::*;
 
-/// Declares kernel entries: plain functions, and a row for each in the table that launches look into.
+/// Declares kernel entries: plain functions, and a row for each in the table that launches look
+/// into.
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
@@ -476,7 +478,8 @@ pub(crate) struct Texture(u64);
 impl Texture {
     #[track_caller]
     pub(crate) unsafe fn fetch(self, x: f32, y: f32) -> f32 {
-        // SAFETY: the driver made it, and keeps it until it is destroyed, which the host does when the stream is done.
+        // SAFETY: the driver made it, and keeps it until it is destroyed, which the host does when
+        // the stream is done.
         let texture = unsafe { &*(self.0 as usize as *const crate::texture::Texture) };
         match texture.at(x, y) {
             Ok(address) => {

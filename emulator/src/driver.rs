@@ -1,8 +1,9 @@
 //! The driver's functions. Signatures are those of `cuda.h`, with numbers for its enumerations.
 //!
-//! Work that is put into a stream is done as late as the driver's contract permits: when a call waits for it. So a program that forgets
-//! to wait reads what was there before, and one that writes over the source of a copy too soon spoils it. A kernel's error is reported by
-//! the call that waits, and by every call after it, because the context is dead.
+//! Work that is put into a stream is done as late as the driver's contract permits: when a call
+//! waits for it. So a program that forgets to wait reads what was there before, and one that writes
+//! over the source of a copy too soon spoils it. A kernel's error is reported by the call that
+//! waits, and by every call after it, because the context is dead.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -127,7 +128,8 @@ impl Queue {
         self.waiting().push_back(work);
     }
 
-    /// Does all that was put into the stream before now, in order; nothing once the context is dead.
+    /// Does all that was put into the stream before now, in order; nothing once the context is
+    /// dead.
     fn run(&self, driver: &Driver) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -188,8 +190,8 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// A process with a finding always ends with an error, and so does one that ends while a thread is in the middle of opening a device: a
-/// driver takes itself down here.
+/// A process with a finding always ends with an error, and so does one that ends while a thread is
+/// in the middle of opening a device: a driver takes itself down here.
 extern "C" fn report() {
     if driver().opening.load(Relaxed) > 0 {
         eprintln!("emulator: the process ends while a device is being opened");
@@ -209,7 +211,8 @@ impl Driver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device whose context is current on this thread; the functions that need it are not called without one.
+    /// The device whose context is current on this thread; the functions that need it are not
+    /// called without one.
     fn here(&self) -> &Device {
         &self.devices[CURRENT.get().expect("a context is current")]
     }
@@ -223,8 +226,8 @@ impl Driver {
         self.here().dead.store(code, Relaxed);
     }
 
-    /// Registers a launch that begins. A separate thread watches all running launches: only that can end a kernel
-    /// that does not end.
+    /// Registers a launch that begins. A separate thread watches all running launches: only that
+    /// can end a kernel that does not end.
     fn watch(&'static self, launch: u32, kernel: &'static str) {
         static WATCH: Once = Once::new();
         self.state().running.insert(launch, (kernel, Instant::now()));
@@ -368,8 +371,8 @@ type Pointer = u64;
 exports! {
     Nothing fn cuInit(driver, _flags: c_uint) {
         static REPORTED: Once = Once::new();
-        // When all else is there: a process that ends at this moment would wait for it, and meet what comes after.
-        // SAFETY: the function may be called at the process's end.
+        // When all else is there: a process that ends at this moment would wait for it, and meet
+        // what comes after. SAFETY: the function may be called at the process's end.
         REPORTED.call_once(|| unsafe {
             libc::atexit(report);
         });
@@ -591,7 +594,8 @@ exports! {
         if threads <= 0 {
             return INVALID_VALUE;
         }
-        // A block takes a KiB of shared memory in addition to its own, and a multiprocessor has one more than its largest block needs.
+        // A block takes a KiB of shared memory in addition to its own, and a multiprocessor has one
+        // more than its largest block needs.
         let by_shared = (driver.settings.shared as usize + 1024) / (shared + 1024);
         put(blocks, (2048 / threads).min(by_shared as c_int).min(32))
     }
@@ -768,7 +772,8 @@ unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32
     words(error).map_or(INVALID_VALUE, |(name, _)| unsafe { put(text, name.as_ptr()) })
 }
 
-/// The words of the error; where a finding has killed the context with it, those of the finding too.
+/// The words of the error; where a finding has killed the context with it, those of the finding
+/// too.
 ///
 /// # Safety
 /// As the driver's function of this name.
@@ -852,8 +857,8 @@ fn wait(driver: &Driver, stream: usize) -> u32 {
     queue(driver, stream).map_or(INVALID_HANDLE, |queue| finish(driver, &queue))
 }
 
-/// Does a stream's work, if the settings say so after that of every other stream of the device, the newest first; the error of its work, if
-/// it failed.
+/// Does a stream's work, if the settings say so after that of every other stream of the device, the
+/// newest first; the error of its work, if it failed.
 fn finish(driver: &Driver, queue: &Arc<Queue>) -> u32 {
     if driver.settings.order == Order::OthersFirst {
         finish_all_but(driver, Some(queue));

@@ -1,9 +1,10 @@
 //! A CUDA driver in software: runs apron's kernels on the host, and checks every access.
 //!
-//! The library exports the driver's functions that apron calls. Where the environment variable `APRON_DRIVER` names it, the
-//! library loads it instead of NVIDIA's, and runs on it unchanged: launchers, grids, parameters, passes and scratch
-//! are those of a real run. Each kernel has the same source, compiled for the host here. Nothing of this
-//! package is a part of the library, or of its PTX.
+//! The library exports the driver's functions that apron calls. Where the environment variable
+//! `APRON_DRIVER` names it, the library loads it instead of NVIDIA's, and runs on it unchanged:
+//! launchers, grids, parameters, passes and scratch are those of a real run. Each kernel has the
+//! same source, compiled for the host here. Nothing of this package is a part of the library, or of
+//! its PTX.
 //!
 //! | module | what it is |
 //! | --- | --- |
@@ -14,10 +15,10 @@
 //! | `settings` | the settings in `APRON_EMULATOR` |
 //! | `device` | the functions that kernels call, instead of those of `gpu-kernels/src/device` |
 //!
-//! A kernel's violation of the rules is a finding: a line on standard error that names the kernel, the block, the thread,
-//! the line of source and the fault. The launch then fails as it would on a GPU, the context is dead, and the process
-//! ends with exit code 70, however the program handles the error. `docs/reliability.md` says which faults are detected, and which
-//! cannot be.
+//! A kernel's violation of the rules is a finding: a line on standard error that names the kernel,
+//! the block, the thread, the line of source and the fault. The launch then fails as it would on a
+//! GPU, the context is dead, and the process ends with exit code 70, however the program handles
+//! the error. `docs/reliability.md` says which faults are detected, and which cannot be.
 
 mod driver;
 mod machine;
@@ -25,8 +26,8 @@ mod memory;
 mod settings;
 mod texture;
 
-// The kernels, compiled into this package from their own source: as a feature of the package `gpu-kernels`, the emulator
-// would come into the product whenever both are built together.
+// The kernels, compiled into this package from their own source: as a feature of the package
+// `gpu-kernels`, the emulator would come into the product whenever both are built together.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
 #[path = "../../gpu-kernels/src/border.rs"]

@@ -1,14 +1,15 @@
-//! A block of threads. Each is a coroutine that runs until it waits for others, all on the thread that launches.
+//! A block of threads. Each is a coroutine that runs until it waits for others, all on the thread
+//! that launches.
 //!
-//! Blocks run one after the other, so every run is the same. Orders that only a GPU would show are detected
-//! by rules, not by chance. Each float of shared memory keeps its last writer and readers, with the
-//! number of block barriers and of their warp's barriers passed until then; where a part of it is written, each byte keeps its
-//! last writer. Two accesses are in order if one thread makes
-//! both, if a block barrier stands between them, or a warp's barrier and both are the warp's; two that are not in order,
-//! one of them a write, are a race.
+//! Blocks run one after the other, so every run is the same. Orders that only a GPU would show are
+//! detected by rules, not by chance. Each float of shared memory keeps its last writer and readers,
+//! with the number of block barriers and of their warp's barriers passed until then; where a part
+//! of it is written, each byte keeps its last writer. Two accesses are in order if one thread makes
+//! both, if a block barrier stands between them, or a warp's barrier and both are the warp's; two
+//! that are not in order, one of them a write, are a race.
 //!
-//! No thread may touch the floats of an asynchronous copy from its start until the copying thread has waited for its group; then
-//! they count as written by that thread at that moment.
+//! No thread may touch the floats of an asynchronous copy from its start until the copying thread
+//! has waited for its group; then they count as written by that thread at that moment.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -110,7 +111,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) memory: &'static Memory,
     /// Whether the device has asynchronous copies; else they are done at once.
     pub(crate) asynchronous: bool,
-    /// Whether the kernel may have been launched before those ahead of it had ended, for which its threads must wait.
+    /// Whether the kernel may have been launched before those ahead of it had ended, for which its
+    /// threads must wait.
     pub(crate) early: bool,
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -142,7 +144,8 @@ pub(crate) enum Pause {
     Block { flag: bool },
     /// It waits for its warp.
     Warp,
-    /// It waits for its warp's parts of an instruction that all lanes execute together, which puts no accesses in order.
+    /// It waits for its warp's parts of an instruction that all lanes execute together, which puts
+    /// no accesses in order.
     Together,
     /// It has left the kernel.
     Done,
@@ -182,7 +185,8 @@ pub(crate) struct Machine<'a> {
     shared: Vec<Word>,
     /// Writers of each byte of the floats that were written in parts.
     parts: OnceCell<Vec<[Access; 4]>>,
-    /// Block barriers passed, counted on from block to block; what was before `first` is another block's.
+    /// Block barriers passed, counted on from block to block; what was before `first` is another
+    /// block's.
     epoch: Cell<u32>,
     first: Cell<u32>,
     /// Barriers that each warp has passed.
@@ -206,7 +210,8 @@ struct Thread {
     /// Groups of copies that it has closed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
-    /// Instructions of the whole warp that it has begun, and its parts of the last two: the other lanes may still read the older one.
+    /// Instructions of the whole warp that it has begun, and its parts of the last two: the other
+    /// lanes may still read the older one.
     together: Cell<usize>,
     factors: [Cell<Factors>; 2],
     rows: [Cell<i32>; 2],
@@ -228,8 +233,8 @@ struct Word {
     value: Cell<u32>,
     written: Cell<Written>,
     writer: Access,
-    /// The last reader; `several` if other threads of its warp have read since the same barrier of the warp, `crossed` if
-    /// threads of other warps have since the same barrier of the block.
+    /// The last reader; `several` if other threads of its warp have read since the same barrier of
+    /// the warp, `crossed` if threads of other warps have since the same barrier of the block.
     reader: Access,
 }
 
@@ -508,7 +513,8 @@ impl<'a> Machine<'a> {
         if self.launch.sabotage == Some(Sabotage::NoEnd) { 0 } else { self.launch.grid[1] as i32 }
     }
 
-    /// Waits for the block or the warp; whether any thread of the block came to its barrier with the flag.
+    /// Waits for the block or the warp; whether any thread of the block came to its barrier with
+    /// the flag.
     #[track_caller]
     pub(crate) fn wait(&self, pause: Pause) -> bool {
         let thread = &self.threads[self.current.get()];
@@ -521,8 +527,9 @@ impl<'a> Machine<'a> {
         self.any.get()
     }
 
-    /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together, whose parts are where the manual of PTX
-    /// puts them for `mma.m16n8k32` of bytes; `times` says what two bytes make.
+    /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together,
+    /// whose parts are where the manual of PTX puts them for `mma.m16n8k32` of bytes; `times` says
+    /// what two bytes make.
     #[track_caller]
     pub(crate) fn product(
         &self,
@@ -551,8 +558,8 @@ impl<'a> Machine<'a> {
         result
     }
 
-    /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first byte of one, as the manual of PTX has it for
-    /// `ldmatrix`.
+    /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first
+    /// byte of one, as the manual of PTX has it for `ldmatrix`.
     #[track_caller]
     pub(crate) fn matrices(&self, byte: i32) -> [u32; 4] {
         if byte % 16 != 0 {
@@ -569,7 +576,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// The word that the lane gives whose number differs from this one's in the bits of `apart`, as the manual of PTX has it for `shfl.sync.bfly`.
+    /// The word that the lane gives whose number differs from this one's in the bits of `apart`, as
+    /// the manual of PTX has it for `shfl.sync.bfly`.
     #[track_caller]
     pub(crate) fn exchanged(&self, word: u32, apart: u32) -> u32 {
         let (warp, lane, turn) = self.together(|thread, turn| thread.rows[turn].set(word as i32));
@@ -583,7 +591,8 @@ impl<'a> Machine<'a> {
         (0..WARP).fold(0, |lanes, lane| lanes | (warp[lane].rows[turn].get() as u32) << lane)
     }
 
-    /// The threads of this one's warp, when all of them have given their part of an instruction; this one's lane; and which turn's parts they are.
+    /// The threads of this one's warp, when all of them have given their part of an instruction;
+    /// this one's lane; and which turn's parts they are.
     #[track_caller]
     fn together(&self, give: impl Fn(&Thread, usize)) -> (&[Thread], usize, usize) {
         let current = self.current.get();
@@ -773,7 +782,8 @@ impl<'a> Machine<'a> {
         self.end(MISALIGNED_ADDRESS, &text)
     }
 
-    /// Whether an earlier access in this block is ordered before one that the current thread makes now.
+    /// Whether an earlier access in this block is ordered before one that the current thread makes
+    /// now.
     #[inline(always)]
     fn ordered(&self, access: &Access) -> bool {
         let (now, then) = (self.current.get(), access.thread.get() as usize);
@@ -880,7 +890,8 @@ impl<'a> Machine<'a> {
         self.note(writer);
     }
 
-    /// Checks that the current thread's write of a float, or of a byte of it, comes in order after the float's reads.
+    /// Checks that the current thread's write of a float, or of a byte of it, comes in order after
+    /// the float's reads.
     #[inline(always)]
     #[track_caller]
     fn unread(&self, what: &str, index: i32, reader: &Access) {
@@ -922,7 +933,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Checks that the current thread's write of some bytes of a float comes in order after other writes.
+    /// Checks that the current thread's write of some bytes of a float comes in order after other
+    /// writes.
     #[cold]
     #[track_caller]
     fn write_parts(&self, index: i32, bytes: Range<usize>) {
@@ -985,7 +997,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether a write to shared memory is lost to sabotage: those of the block's last thread before its first barrier.
+    /// Whether a write to shared memory is lost to sabotage: those of the block's last thread
+    /// before its first barrier.
     #[inline(always)]
     fn drops(&self) -> bool {
         let last = self.threads.len() - 1;
@@ -1539,7 +1552,8 @@ mod tests {
         (row * 59 + column * 83 + 5 * row * column + 128) as u8 as i8
     }
 
-    /// A lane's parts of them, from the table in the manual of PTX; then its sums go where they belong among 16 rows of 8.
+    /// A lane's parts of them, from the table in the manual of PTX; then its sums go where they
+    /// belong among 16 rows of 8.
     fn multiply<const SIGNED: bool>(at: u64) {
         let lane = thread_x() as usize % 32;
         let (group, turn) = (lane / 4, lane % 4);
@@ -1590,7 +1604,8 @@ mod tests {
 
     #[test]
     fn matrices_from_shared_memory() {
-        // Rows lie 16 bytes apart, the last one first; each lane writes a row's word, and reads what the manual says.
+        // Rows lie 16 bytes apart, the last one first; each lane writes a row's word, and reads
+        // what the manual says.
         fn load(at: u64) {
             let (warp, lane, shared) = (thread_x() / 32, thread_x() % 32, Shared::dynamic());
             let mine = at + 512 * (2 * block_x() + warp) as u64;

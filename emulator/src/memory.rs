@@ -1,9 +1,12 @@
-//! Device memory: words, and a mark for each that says whether it is allocated and who wrote and read it last.
+//! Device memory: words, and a mark for each that says whether it is allocated and who wrote and
+//! read it last.
 //!
-//! Kernels mostly touch whole words, so that one mark stands for four bytes. A word that a kernel or a copy touches in part gets a
-//! mark for each byte, and goes back to one when it is touched as a whole.
+//! Kernels mostly touch whole words, so that one mark stands for four bytes. A word that a kernel
+//! or a copy touches in part gets a mark for each byte, and goes back to one when it is touched as
+//! a whole.
 //!
-//! Device addresses are not host addresses: a program that dereferences one on the host crashes, as with a GPU.
+//! Device addresses are not host addresses: a program that dereferences one on the host crashes, as
+//! with a GPU.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +35,8 @@ pub(crate) struct Toucher {
     pub(crate) thread: u32,
 }
 
-/// Bits of a packed toucher. Cut-off bits can make two touchers look like one: a fault may be missed, but never invented.
+/// Bits of a packed toucher. Cut-off bits can make two touchers look like one: a fault may be
+/// missed, but never invented.
 const LAUNCH_BITS: u32 = 26;
 const BLOCK_BITS: u32 = 26;
 const THREAD_BITS: u32 = 10;
@@ -59,7 +63,8 @@ impl Toucher {
     }
 }
 
-/// The state of a word or a byte: what is known of it, and the last writer. A state of 0 is in no allocation.
+/// The state of a word or a byte: what is known of it, and the last writer. A state of 0 is in no
+/// allocation.
 const ALLOCATED: u64 = 1;
 /// Of words alone: [`Parts`] has a state for each byte.
 const IN_PARTS: u64 = 2;
@@ -67,7 +72,8 @@ const WRITTEN: u64 = 3;
 const KIND: u64 = 3;
 const WRITER: u32 = 2;
 
-/// The last reader: whether by the read-only path, its thread, and as much of the launch's number as there is room for.
+/// The last reader: whether by the read-only path, its thread, and as much of the launch's number
+/// as there is room for.
 const READ_ONLY: u32 = 1;
 
 /// A faulty access.
@@ -135,8 +141,8 @@ fn reader(by: Toucher, read_only: bool) -> u32 {
 struct Parts {
     states: [AtomicU64; 4],
     readers: [AtomicU32; 4],
-    /// The last launch that added to the word and did not write it otherwise since, and, in the lowest bit, whether several of its
-    /// threads did.
+    /// The last launch that added to the word and did not write it otherwise since, and, in the
+    /// lowest bit, whether several of its threads did.
     adders: AtomicU32,
 }
 
@@ -169,7 +175,8 @@ pub(crate) struct Memory {
     readers: Box<[AtomicU32]>,
     /// Of pages that were ever touched in parts.
     parts: Box<[OnceLock<Box<[Parts]>>]>,
-    /// Held by whoever goes from a word's one mark to four: launches of two host threads may touch bytes of one word.
+    /// Held by whoever goes from a word's one mark to four: launches of two host threads may touch
+    /// bytes of one word.
     splitting: Mutex<()>,
     /// Bytes of each allocation, by the offset where it begins.
     allocations: Mutex<BTreeMap<usize, usize>>,
@@ -376,8 +383,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Adds to a word on behalf of a thread; returns what it was before. Nothing orders what the launch's threads add, nor anything
-    /// else that another thread does to the word.
+    /// Adds to a word on behalf of a thread; returns what it was before. Nothing orders what the
+    /// launch's threads add, nor anything else that another thread does to the word.
     pub(crate) fn add(&self, word: usize, value: u32, by: Toucher) -> Outcome<u32> {
         let parts = self.parts(word).ok_or((0, Wrong::OutOfBounds))?;
         let adders = parts.adders(by);
@@ -492,7 +499,8 @@ impl Memory {
         })
     }
 
-    /// Copies within the device; also returns the address of the first byte that nothing has written.
+    /// Copies within the device; also returns the address of the first byte that nothing has
+    /// written.
     pub(crate) fn copy(&self, to: u64, from: u64, len: usize) -> Result<Option<u64>, String> {
         let (to_bytes, from_bytes) = (self.bytes(to, len)?, self.bytes(from, len)?);
         let unknown = self.unknown(from, len);

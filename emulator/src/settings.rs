@@ -18,7 +18,8 @@ pub(crate) struct Settings {
     pub(crate) pitch: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
-    /// Seconds that a launch may take; then the process ends, and reports that the kernel does not end.
+    /// Seconds that a launch may take; then the process ends, and reports that the kernel does not
+    /// end.
     pub(crate) limit: u32,
     /// Milliseconds that it takes to open a device.
     pub(crate) opening: u32,

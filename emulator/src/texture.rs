@@ -1,5 +1,5 @@
-//! Texture objects over pitched device memory: one plane of f32, coordinates in pixels, the nearest one fetched. Laid out as
-//! `cuda.h` has them.
+//! Texture objects over pitched device memory: one plane of f32, coordinates in pixels, the nearest
+//! one fetched. Laid out as `cuda.h` has them.
 
 use std::ffi::{c_int, c_uint};
 

@@ -22,8 +22,8 @@ pub mod scalar {
     }
 }
 
-/// The greatest width or height of an image, and of a window, in pixels. Coordinates, their sums with a window and twice
-/// an image's width stay inside `i32`.
+/// The greatest width or height of an image, and of a window, in pixels. Coordinates, their sums
+/// with a window and twice an image's width stay inside `i32`.
 pub const MAX_EXTENT: u32 = 1 << 29;
 
 /// The most bytes from one pixel of a row to the next: 128 times as many stay inside `i32`.
@@ -32,9 +32,9 @@ pub const MAX_PIXEL: u32 = 1 << 23;
 /// Where the pixels of an image lie, and how their values are stored.
 ///
 /// The value at `(x, y)` of channel `c` of image `n` has the address
-/// `base + y * row + x * pixel + c * channel + n * image`, counted modulo 2^64: of a band, row 0 may lie outside the memory.
-/// Strides count bytes. They may be negative: rows may run backwards. So one struct says planar and interleaved channels,
-/// batches of either, and bands of an image.
+/// `base + y * row + x * pixel + c * channel + n * image`, counted modulo 2^64: of a band, row 0
+/// may lie outside the memory. Strides count bytes. They may be negative: rows may run backwards.
+/// So one struct says planar and interleaved channels, batches of either, and bands of an image.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plane {
@@ -44,7 +44,8 @@ pub struct Plane {
     pub row: i64,
     /// Bytes from one channel to the next.
     pub channel: i64,
-    /// `image - channels * channel`: what the first channel of the next image lies further than one more channel would.
+    /// `image - channels * channel`: what the first channel of the next image lies further than one
+    /// more channel would.
     image_gap: i64,
     /// Bytes from one pixel of a row to the next: [`MAX_PIXEL`] at most, forwards or backwards.
     pub pixel: i32,
@@ -52,8 +53,9 @@ pub struct Plane {
     pub first_row: i32,
     /// The row behind the last that is there.
     pub end_row: i32,
-    /// `row`, if it has 32 bits and pixels are f32 values that are neighbours in memory, else 0: then the product of two 32-bit
-    /// numbers says where a pixel lies. Planes of both kinds are read and written, the others by a longer way.
+    /// `row`, if it has 32 bits and pixels are f32 values that are neighbours in memory, else 0:
+    /// then the product of two 32-bit numbers says where a pixel lies. Planes of both kinds are
+    /// read and written, the others by a longer way.
     pub(crate) plain_row: i32,
     /// The type of stored values: one of the constants in [`scalar`].
     pub scalar: u32,
@@ -64,7 +66,8 @@ pub struct Plane {
 pub struct Strides {
     /// From one row to the next.
     pub row: i64,
-    /// From one pixel of a row to the next: a value's size, times the channels where they are interleaved. At most [`MAX_PIXEL`], forwards or backwards.
+    /// From one pixel of a row to the next: a value's size, times the channels where they are
+    /// interleaved. At most [`MAX_PIXEL`], forwards or backwards.
     pub pixel: i32,
     /// From one channel to the next.
     pub channel: i64,
@@ -73,15 +76,16 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// The strides for images of so many channels: those of a single channel become the channels of one image.
+    /// The strides for images of so many channels: those of a single channel become the channels of
+    /// one image.
     pub const fn of_batch(self, channels: u32) -> Self {
         if channels == 1 { Self { channel: self.image, ..self } } else { self }
     }
 }
 
 impl Plane {
-    /// A plane of so many channels an image, of which rows `first_row..end_row` are there; `start` is the address of column 0 of
-    /// row `first_row`. Values are of type `scalar`.
+    /// A plane of so many channels an image, of which rows `first_row..end_row` are there; `start`
+    /// is the address of column 0 of row `first_row`. Values are of type `scalar`.
     pub const fn new(
         scalar: u32,
         start: u64,
@@ -97,7 +101,8 @@ impl Plane {
         Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row, scalar }
     }
 
-    /// One channel of each image, counted from 0, of a plane of several channels an image; a batch's images become its channels.
+    /// One channel of each image, counted from 0, of a plane of several channels an image; a
+    /// batch's images become its channels.
     pub const fn channel_alone(&self, channel: i64, channels: u32) -> Self {
         let image = self.image(channels);
         let base = self.base.wrapping_add((channel * self.channel) as u64);
@@ -109,7 +114,8 @@ impl Plane {
         self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64))
     }
 
-    /// Whether pixels are f32 values, neighbours in memory, and rows less than 2 GiB apart (and not at one place).
+    /// Whether pixels are f32 values, neighbours in memory, and rows less than 2 GiB apart (and not
+    /// at one place).
     #[inline(always)]
     pub const fn is_plain(&self) -> bool {
         self.plain_row != 0
@@ -127,13 +133,14 @@ impl Plane {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
-    /// `2^32 / channels`, rounded up, or 0 if there is one image: kernels multiply where they would have to divide.
+    /// `2^32 / channels`, rounded up, or 0 if there is one image: kernels multiply where they would
+    /// have to divide.
     inverse: u32,
 }
 
 impl Channels {
-    /// Of so many images, `channels` each; a batch of single channels is one image to it, whose channels they are: see
-    /// [`Strides::of_batch`]. `images * channels` is below 2^16.
+    /// Of so many images, `channels` each; a batch of single channels is one image to it, whose
+    /// channels they are: see [`Strides::of_batch`]. `images * channels` is below 2^16.
     pub const fn new(channels: u32, images: u32) -> Self {
         Self {
             inverse: if images > 1 && channels > 1 {
@@ -144,7 +151,8 @@ impl Channels {
         }
     }
 
-    /// The image of the channel that the z axis counts as number `z`. Exact: `z * channels` is below 2^32.
+    /// The image of the channel that the z axis counts as number `z`. Exact: `z * channels` is
+    /// below 2^32.
     #[inline(always)]
     const fn image_of(&self, z: i32) -> i32 {
         ((z as u32 as u64 * self.inverse as u64) >> 32) as i32
@@ -166,15 +174,16 @@ pub struct Region {
 }
 
 impl Region {
-    /// Where kernels with vectors of four pixels begin: at the region's first column, or up to three before it.
+    /// Where kernels with vectors of four pixels begin: at the region's first column, or up to
+    /// three before it.
     #[inline(always)]
     pub const fn aligned_left(&self) -> i32 {
         self.x0 & !3
     }
 }
 
-/// What is done with a sum before it is stored: `|sum * scale + offset|`, each part if its flag is set. Pixels that
-/// [`crate::border::KEEP`] copies are stored as they are.
+/// What is done with a sum before it is stored: `|sum * scale + offset|`, each part if its flag is
+/// set. Pixels that [`crate::border::KEEP`] copies are stored as they are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
@@ -197,11 +206,12 @@ impl Epilogue {
 
 /// One pass over an image: what a launch reads, what it writes, and the rules in between.
 ///
-/// The grid's z axis counts the channels of all images. A launch writes `region` and nothing else. Of the source it reads
-/// rows that a result needs, and no row outside `src.first_row..src.end_row`: the border rule is applied to the image's
-/// whole extent, and whoever passes a band passes one with all rows that the region's windows find. (Kernels load some rows
-/// that no result needs; of those, the nearest row that is there stands for one that is not.) Source and destination do
-/// not overlap.
+/// The grid's z axis counts the channels of all images. A launch writes `region` and nothing else.
+/// Of the source it reads rows that a result needs, and no row outside
+/// `src.first_row..src.end_row`: the border rule is applied to the image's whole extent, and
+/// whoever passes a band passes one with all rows that the region's windows find. (Kernels load
+/// some rows that no result needs; of those, the nearest row that is there stands for one that is
+/// not.) Source and destination do not overlap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pass {
@@ -223,18 +233,20 @@ pub struct Pass {
     pub outside: f32,
     /// What becomes of a sum.
     pub epilogue: Epilogue,
-    /// The separable family adds so many times the pixel to its sum, by a fused multiply-add, before the epilogue: the part of a filter
-    /// that no row and column has. Nothing is added if it is 0. No other family looks at it.
+    /// The separable family adds so many times the pixel to its sum, by a fused multiply-add,
+    /// before the epilogue: the part of a filter that no row and column has. Nothing is added if it
+    /// is 0. No other family looks at it.
     pub point: f32,
     /// Where results in doubt are noted, if bytes are made of bytes.
     pub doubts: Doubts,
 }
 
-/// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within its error. A kernel in
-/// `kernels/resolve.rs` computes them exactly, and empties the list.
+/// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within
+/// its error. A kernel in `kernels/resolve.rs` computes them exactly, and empties the list.
 ///
-/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's coordinates say which segment is its.
-/// Where a segment has too few places, all of its pixels count as in doubt.
+/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's
+/// coordinates say which segment is its. Where a segment has too few places, all of its pixels
+/// count as in doubt.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Doubts {
@@ -266,7 +278,8 @@ impl Doubts {
         Self::SEGMENTS as u64 * Self::COUNTER
     }
 
-    /// The segment of a pixel. Four neighbours have the same, and the quads of any region are spread evenly.
+    /// The segment of a pixel. Four neighbours have the same, and the quads of any region are
+    /// spread evenly.
     #[inline(always)]
     pub const fn segment(x: i32, y: i32) -> i32 {
         (x >> 2).wrapping_add(37i32.wrapping_mul(y)) & (Self::SEGMENTS - 1)
@@ -278,7 +291,8 @@ impl Doubts {
         self.list.wrapping_add(segment as u64 * Self::COUNTER)
     }
 
-    /// The address of a word beside the first counter: whether too many are uncertain to resolve each, as one kernel tells those behind it.
+    /// The address of a word beside the first counter: whether too many are uncertain to resolve
+    /// each, as one kernel tells those behind it.
     #[inline(always)]
     pub const fn verdict(&self) -> u64 {
         self.list.wrapping_add(4)
@@ -292,7 +306,8 @@ impl Doubts {
     }
 }
 
-/// The window that slides over the image: its size, and which of its cells lies on the output pixel.
+/// The window that slides over the image: its size, and which of its cells lies on the output
+/// pixel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -306,14 +321,14 @@ pub struct Window {
     pub anchor_y: i32,
 }
 
-/// As many taps as an entry takes, by value: they are read through the constant bank. Row by row, without gaps; where an
-/// entry takes more than a window has, the others are not read.
+/// As many taps as an entry takes, by value: they are read through the constant bank. Row by row,
+/// without gaps; where an entry takes more than a window has, the others are not read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Taps<const N: usize>(pub [f32; N]);
 
-/// How many taps entries take by value that do not know the window's size: 31x31. Keeps a launch's parameters under the
-/// 4 KB that every driver and architecture takes.
+/// How many taps entries take by value that do not know the window's size: 31x31. Keeps a launch's
+/// parameters under the 4 KB that every driver and architecture takes.
 pub const MAX_CONSTANT_TAPS: usize = 961;
 
 /// The taps of a window whose size is known at run time.

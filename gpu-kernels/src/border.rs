@@ -1,4 +1,5 @@
-//! Border rules: the pixel that a coordinate outside the image reads. Pure functions, the same on the host and on the GPU.
+//! Border rules: the pixel that a coordinate outside the image reads. Pure functions, the same on
+//! the host and on the GPU.
 
 /// Outside pixels have a fixed value.
 pub const CONSTANT: u32 = 0;
@@ -18,8 +19,9 @@ pub const OUTSIDE: i32 = -1;
 
 /// Maps coordinate `i` to `0..n`, or to [`OUTSIDE`].
 ///
-/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`] the result of a window
-/// that leaves the image is not used; it is resolved as [`REPLICATE`], so that a kernel may still read there.
+/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`] the
+/// result of a window that leaves the image is not used; it is resolved as [`REPLICATE`], so that a
+/// kernel may still read there.
 #[inline(always)]
 pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
     if (i as u32) < n as u32 {
@@ -49,8 +51,8 @@ pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
     }
 }
 
-/// The same in less code, for kernels that resolve many coordinates at once and whose code should stay in the instruction cache: one division for all rules
-/// that repeat.
+/// The same in less code, for kernels that resolve many coordinates at once and whose code should
+/// stay in the instruction cache: one division for all rules that repeat.
 #[inline(always)]
 pub fn resolve_briefly(mode: u32, i: i32, n: i32) -> i32 {
     if (i as u32) < n as u32 {

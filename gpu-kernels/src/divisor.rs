@@ -1,4 +1,5 @@
-//! From a sum of whole numbers to a byte: the quotient by a divisor, rounded half to even, saturated.
+//! From a sum of whole numbers to a byte: the quotient by a divisor, rounded half to even,
+//! saturated.
 //!
 //! This is the definition of a byte (`host/src/filter/whole.rs`), for sums of up to 127 bits.
 
@@ -57,9 +58,10 @@ impl Divisor {
 
     /// The byte of a sum of a mean, which is positive and below 2^62.
     ///
-    /// The estimate is off by three roundings to f32, `256 * 3 * 2^-24` at most, so its whole part is that of the quotient, or the
-    /// next one where the quotient is nearly that, or the one before where the quotient hardly is more. In any case the
-    /// rest is less than half of the number but where the next whole number is the nearer one.
+    /// The estimate is off by three roundings to f32, `256 * 3 * 2^-24` at most, so its whole part
+    /// is that of the quotient, or the next one where the quotient is nearly that, or the one
+    /// before where the quotient hardly is more. In any case the rest is less than half of the
+    /// number but where the next whole number is the nearer one.
     #[inline(always)]
     fn mean(&self, sum: i64) -> u32 {
         let near = sum as f32 * self.inverse;
@@ -70,7 +72,8 @@ impl Divisor {
     }
 }
 
-/// The byte nearest to a quotient, half to even, saturated; 0 where the divisor is 0. The numbers are below 2^117 in magnitude.
+/// The byte nearest to a quotient, half to even, saturated; 0 where the divisor is 0. The numbers
+/// are below 2^117 in magnitude.
 #[inline(always)]
 pub fn ratio(sum: i128, number: i128) -> u32 {
     let (sum, number) = if number < 0 { (-sum, -number) } else { (sum, number) };

@@ -1,7 +1,7 @@
 //! Entries as the host sees them: names with the types of the arguments that a launch must pass.
 //!
-//! The macro `kernel!` declares an entry for the GPU, and on the host a constant of the same name and of type [`Entry`]. So
-//! a launch with other arguments than the kernel takes does not compile.
+//! The macro `kernel!` declares an entry for the GPU, and on the host a constant of the same name
+//! and of type [`Entry`]. So a launch with other arguments than the kernel takes does not compile.
 
 use core::marker::PhantomData;
 
@@ -13,8 +13,8 @@ pub struct Entry<A> {
     arguments: PhantomData<fn(A)>,
 }
 
-/// An entry that takes, after the arguments of the tuple `A`, a fixed number of taps by value: a [`Taps`] whose length
-/// varies from entry to entry of a table.
+/// An entry that takes, after the arguments of the tuple `A`, a fixed number of taps by value: a
+/// [`Taps`] whose length varies from entry to entry of a table.
 pub struct TapsEntry<A> {
     name: &'static str,
     taps: usize,

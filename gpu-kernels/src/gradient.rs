@@ -1,13 +1,15 @@
-//! The gradient of an image: the arithmetic that the GPU and the CPU share, each operation rounded, in this order.
+//! The gradient of an image: the arithmetic that the GPU and the CPU share, each operation rounded,
+//! in this order.
 //!
-//! Around a pixel, of each of three rows: the difference `right - left`, and the three pixels smoothed. The differences of the three
-//! rows, smoothed, are the derivative along x; the last row's smoothed pixels minus the first row's are the derivative along y. The
-//! pixel itself takes no part.
+//! Around a pixel, of each of three rows: the difference `right - left`, and the three pixels
+//! smoothed. The differences of the three rows, smoothed, are the derivative along x; the last
+//! row's smoothed pixels minus the first row's are the derivative along y. The pixel itself takes
+//! no part.
 
 use core::ops::Add;
 
-/// `side * (first + last) + middle * centre`, for the weights `[side, centre]`: the sum first, then its product, then the other product and
-/// the sum as one operation. `zero` is 0.
+/// `side * (first + last) + middle * centre`, for the weights `[side, centre]`: the sum first, then
+/// its product, then the other product and the sum as one operation. `zero` is 0.
 #[inline(always)]
 pub fn smoothed<T: Copy + Add<Output = T>>(
     [first, middle, last]: [T; 3],
@@ -18,14 +20,15 @@ pub fn smoothed<T: Copy + Add<Output = T>>(
     fma(centre, middle, fma(side, first + last, zero))
 }
 
-/// `dx * dx + dy * dy`: the second square first, then the rest as one operation. Its root is the magnitude.
+/// `dx * dx + dy * dy`: the second square first, then the rest as one operation. Its root is the
+/// magnitude.
 #[inline(always)]
 pub fn squares<T: Copy>(dx: T, dy: T, zero: T, fma: impl Fn(T, T, T) -> T) -> T {
     fma(dx, dx, fma(dy, dy, zero))
 }
 
-/// The angle of the gradient in radians, from -pi to pi: 0 where values rise to the right, pi/2 where they rise downwards, and 0 where there
-/// is no slope. Within 5e-7 of the exact angle.
+/// The angle of the gradient in radians, from -pi to pi: 0 where values rise to the right, pi/2
+/// where they rise downwards, and 0 where there is no slope. Within 5e-7 of the exact angle.
 ///
 /// The polynomial is that of Cephes' `atanf`, by Stephen Moshier.
 #[inline(always)]

@@ -1,8 +1,8 @@
 //! The kernels of apron.
 //!
-//! Compiled for `nvptx64-nvidia-cuda`, this crate is the PTX that runs on the GPU. Compiled for the host, it is the library
-//! that both sides of a launch share: what is passed ([`abi`]), tile sizes and typed entries ([`kernels`]), the border rules
-//! ([`border`]).
+//! Compiled for `nvptx64-nvidia-cuda`, this crate is the PTX that runs on the GPU. Compiled for the
+//! host, it is the library that both sides of a launch share: what is passed ([`abi`]), tile sizes
+//! and typed entries ([`kernels`]), the border rules ([`border`]).
 //!
 //! | family | file in `kernels/` | what it computes |
 //! | --- | --- | --- |
@@ -17,16 +17,20 @@
 //! | weighted | `weighted.rs` | colours weighted by alpha |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
-//! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the device's arithmetic.
-//! `tile/` is the way from an image to registers or shared memory and back: `view.rs` reads through the border rule and
-//! writes, `ring.rs`, `parted.rs` and `flat.rs` bring image rows to the sliding kernels. `device/` is the GPU.
+//! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the
+//! device's arithmetic. `tile/` is the way from an image to registers or shared memory and back:
+//! `view.rs` reads through the border rule and writes, `ring.rs`, `parted.rs` and `flat.rs` bring
+//! image rows to the sliding kernels. `device/` is the GPU.
 //!
 //! All kernels keep these conventions:
-//! - A launch is a [`abi::Pass`]: it reads a source, writes a region of a destination, and each may be laid out in any way
-//!   that strides can say. The grid's z axis counts the channels of all images.
-//! - Correlation: output `(x, y)` is the sum of `taps[r][c] * input[y + r - anchor_y][x + c - anchor_x]`.
+//! - A launch is a [`abi::Pass`]: it reads a source, writes a region of a destination, and each may
+//!   be laid out in any way that strides can say. The grid's z axis counts the channels of all
+//!   images.
+//! - Correlation: output `(x, y)` is the sum of
+//!   `taps[r][c] * input[y + r - anchor_y][x + c - anchor_x]`.
 //! - Taps accumulate in f32 with fused multiply-add, starting from zero, row by row, left to right.
-//! - In y, blocks walk the region in a grid-stride loop, so no image is too tall for the hardware's limit of 65535 blocks.
+//! - In y, blocks walk the region in a grid-stride loop, so no image is too tall for the hardware's
+//!   limit of 65535 blocks.
 //! - Addresses are 64-bit; coordinates are `i32` (see [`abi::MAX_EXTENT`]).
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![cfg_attr(
@@ -35,7 +39,8 @@
     feature(abi_ptx, core_intrinsics, stdarch_nvptx),
     allow(internal_features)
 )]
-// rust-cuda's builder says `no_std` itself. On the host, rust-cuda's kernels are only checked: no PTX stands behind them.
+// rust-cuda's builder says `no_std` itself. On the host, rust-cuda's kernels are only checked: no
+// PTX stands behind them.
 #![cfg_attr(all(rust_cuda, not(target_arch = "nvptx64")), allow(unused, unreachable_code))]
 
 pub mod abi;

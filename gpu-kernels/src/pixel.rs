@@ -4,7 +4,8 @@ pub(crate) use crate::abi::scalar::{F16, F32, U8, U16, bytes};
 use crate::abi::{Doubts, Pass};
 use crate::device::*;
 
-/// Adding it to a number from 0 to 2^23 rounds that to an integer, half to even, and leaves it in the lowest bits.
+/// Adding it to a number from 0 to 2^23 rounds that to an integer, half to even, and leaves it in
+/// the lowest bits.
 const SHIFT: f32 = 8_388_608.0;
 
 /// Reads the value at an address.
@@ -34,15 +35,15 @@ pub(crate) fn of_bits(scalar: u32, bits: u32) -> f32 {
     }
 }
 
-/// The bits above those of a whole number, for [`of_byte`] and [`of_half`]. Hidden, so that the assembler keeps them in a register, and
-/// selectors in the instructions.
+/// The bits above those of a whole number, for [`of_byte`] and [`of_half`]. Hidden, so that the
+/// assembler keeps them in a register, and selectors in the instructions.
 #[inline(always)]
 pub(crate) fn high_bits() -> u32 {
     opaque(SHIFT.to_bits() as i32) as u32
 }
 
-/// Byte `number` of a word, counted from the lowest, as a number. The byte becomes the lowest bits of 2^23: two instructions at full
-/// rate, where a conversion has an eighth of it.
+/// Byte `number` of a word, counted from the lowest, as a number. The byte becomes the lowest bits
+/// of 2^23: two instructions at full rate, where a conversion has an eighth of it.
 #[inline(always)]
 pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(over_shift(word, number, high)) - SHIFT
@@ -91,7 +92,8 @@ fn shifted(value: f32, greatest: f32) -> f32 {
     saturated(value, greatest) + SHIFT
 }
 
-/// The nearest stored value, as the lowest bits: integers are rounded half to even and saturated, NaN becomes 0 in them.
+/// The nearest stored value, as the lowest bits: integers are rounded half to even and saturated,
+/// NaN becomes 0 in them.
 #[inline(always)]
 pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
     match scalar {
@@ -102,7 +104,8 @@ pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
     }
 }
 
-/// The bytes nearest to four values, as a word; and the greatest distance of a value, saturated, from its byte.
+/// The bytes nearest to four values, as a word; and the greatest distance of a value, saturated,
+/// from its byte.
 #[inline(always)]
 pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
     let (mut bits, mut greatest) = ([0; 4], 0.0f32);
@@ -147,7 +150,8 @@ pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
     to_near_byte(sum).1 >= doubts.near
 }
 
-/// The byte nearest to a number, as the lowest bits of a word, and how far the number, saturated, is from it.
+/// The byte nearest to a number, as the lowest bits of a word, and how far the number, saturated,
+/// is from it.
 #[inline(always)]
 pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
     let clamped = saturated(value, 255.0);
@@ -155,7 +159,8 @@ pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
     (shifted.to_bits(), (clamped - (shifted - SHIFT)).abs())
 }
 
-/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is in doubt.
+/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is in
+/// doubt.
 ///
 /// # Safety
 /// The pass has a list.
@@ -172,7 +177,8 @@ pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
     }
 }
 
-/// The byte nearest to a number in f64, half to even, saturated, NaN as 0; and how far the number, saturated, is from it.
+/// The byte nearest to a number in f64, half to even, saturated, NaN as 0; and how far the number,
+/// saturated, is from it.
 #[inline(always)]
 pub(crate) fn to_byte(value: f64) -> (u32, f64) {
     to_whole(value, 255.0)
@@ -189,8 +195,8 @@ pub(crate) fn f64_to_bits(scalar: u32, value: f64) -> u32 {
     }
 }
 
-/// A number as f32: itself, or of the two neighbours that f32 has the one whose last bit is 1. Rounded further, to fewer bits, it gives what
-/// the number itself would.
+/// A number as f32: itself, or of the two neighbours that f32 has the one whose last bit is 1.
+/// Rounded further, to fewer bits, it gives what the number itself would.
 #[inline(always)]
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
@@ -205,7 +211,8 @@ fn to_odd(value: f64) -> f32 {
 /// The whole number up to `greatest` that is nearest, as for [`to_byte`].
 #[inline(always)]
 fn to_whole(value: f64, greatest: f64) -> (u32, f64) {
-    /// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even, in the lowest bits.
+    /// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even, in the lowest
+    /// bits.
     const SHIFT: f64 = 4_503_599_627_370_496.0;
     let clamped = if value > 0.0 { if value < greatest { value } else { greatest } } else { 0.0 };
     let shifted = clamped + SHIFT;

@@ -1,7 +1,7 @@
 //! The CPU's engine through the public interface: `cargo bench -p apron --no-default-features`.
 //!
-//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product, `separable` Gaussians, `box` equal ones.
-//! `APRON_ISA` forces an instruction set, and
+//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product,
+//! `separable` Gaussians, `box` equal ones. `APRON_ISA` forces an instruction set, and
 //! `RAYON_NUM_THREADS` the number of threads.
 
 use apron::{Device, Filter, Image, Pixel, Plan};

@@ -1,7 +1,8 @@
 //! A star field less its background: `cargo run --release --example background`.
 //!
-//! Counts of a camera are 16-bit, and what is left after the background is taken away is below zero half of the time; so
-//! the result is f32. One filter does both: a single tap of 1, minus a wide mean.
+//! Counts of a camera are 16-bit, and what is left after the background is taken away is below zero
+//! half of the time; so the result is f32. One filter does both: a single tap of 1, minus a wide
+//! mean.
 
 use apron::{Border, Filter, Image, Plan};
 

@@ -1,4 +1,5 @@
-//! How steep a picture is at each pixel, as grey: `cargo run --release --example edges in.jpg out.png`.
+//! How steep a picture is at each pixel, as grey:
+//! `cargo run --release --example edges in.jpg out.png`.
 //!
 //! Derivatives are negative too, so they go from bytes into f32.
 

@@ -1,4 +1,5 @@
-//! Two filters one after the other, with the pixels in the GPU's memory all the while: `cargo run --release --example on_device`.
+//! Two filters one after the other, with the pixels in the GPU's memory all the while:
+//! `cargo run --release --example on_device`.
 
 use apron::gpu::Gpu;
 use apron::{Device, Filter, Image, Plan};

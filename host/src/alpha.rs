@@ -3,10 +3,12 @@
 use crate::image::{Image, ImageView, Number, Shape};
 use crate::{Error, Extra, Filter, Result};
 
-/// What becomes of alpha, a picture's last channel, in [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
+/// What becomes of alpha, a picture's last channel, in
+/// [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
 ///
-/// White pixels on a transparent black ground, blurred channel by channel, get a dark rim: the ground's black has a part in the colours.
-/// [`Alpha::Premultiply`] weighs each colour by its alpha.
+/// White pixels on a transparent black ground, blurred channel by channel, get a dark rim: the
+/// ground's black has a part in the colours. [`Alpha::Premultiply`] weighs each colour by its
+/// alpha.
 ///
 /// | mode | in text | colours | alpha | channels of the result |
 /// | --- | --- | --- | --- | --- |
@@ -29,7 +31,8 @@ use crate::{Error, Extra, Filter, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Alpha {
-    /// [`Alpha::Premultiply`] in steps that are averages, see [`Filter::is_average`], and [`Alpha::Keep`] in all others.
+    /// [`Alpha::Premultiply`] in steps that are averages, see [`Filter::is_average`], and
+    /// [`Alpha::Keep`] in all others.
     #[default]
     Auto,
     /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where
@@ -49,8 +52,10 @@ pub enum Alpha {
     Filter,
     /// Alpha is left out.
     Drop,
-    /// The picture is first laid on this colour: red, green and blue, each from 0 to 1, which is the greatest value of integers. Grey pictures take
-    /// its luma, `0.2126 r + 0.7152 g + 0.0722 b`. Alpha is taken from 0 to that value, and colours are rounded once.
+    /// The picture is first laid on this colour: red, green and blue, each from 0 to 1, which is
+    /// the greatest value of integers. Grey pictures take its luma,
+    /// `0.2126 r + 0.7152 g + 0.0722 b`. Alpha is taken from 0 to that value, and colours are
+    /// rounded once.
     Flatten([f64; 3]),
 }
 
@@ -103,7 +108,8 @@ impl Alpha {
 }
 
 impl Filter {
-    /// Whether results are averages of pixels: no tap is negative, and they sum to 1 within a millionth.
+    /// Whether results are averages of pixels: no tap is negative, and they sum to 1 within a
+    /// millionth.
     ///
     /// ```
     /// use apron::Filter;
@@ -124,7 +130,8 @@ impl Filter {
     }
 }
 
-/// As the table of [`Alpha`] says. A colour is `black`, `white`, `grey`, or six hexadecimal digits after a `#`.
+/// As the table of [`Alpha`] says. A colour is `black`, `white`, `grey`, or six hexadecimal digits
+/// after a `#`.
 impl std::str::FromStr for Alpha {
     type Err = Error;
 

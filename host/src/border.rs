@@ -18,8 +18,8 @@ use crate::{Error, Result};
 /// | `Keep` | - | - | - | - |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Border {
-    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images, and a whole number where 8-bit images
-    /// become such. Where sums are in f32, so is the value.
+    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images, and a whole
+    /// number where 8-bit images become such. Where sums are in f32, so is the value.
     Constant(f64),
     /// `aaa|abcd|ddd`
     Replicate,
@@ -65,8 +65,9 @@ impl Border {
     }
 }
 
-/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`. `mirror` is read as `reflect101`, and `nearest`
-/// and `edge` as `replicate`: so SciPy and NumPy call them.
+/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
+/// `mirror` is read as `reflect101`, and `nearest` and `edge` as `replicate`: so SciPy and NumPy
+/// call them.
 ///
 /// ```
 /// use apron::Border;

@@ -2,15 +2,19 @@
 
 use crate::{Error, Filter, Result};
 
-/// The gradient of an image: how fast values change, or in which direction, from both derivatives in one pass.
+/// The gradient of an image: how fast values change, or in which direction, from both derivatives
+/// in one pass.
 ///
-/// The derivative along x of [`Gradient::sobel`] is [`Filter::sobel_x`], and so for the others. A result is the magnitude,
-/// `sqrt(dx * dx + dy * dy)`, or the angle, see [`Gradient::angle`]. Each channel has its own.
+/// The derivative along x of [`Gradient::sobel`] is [`Filter::sobel_x`], and so for the others. A
+/// result is the magnitude, `sqrt(dx * dx + dy * dy)`, or the angle, see [`Gradient::angle`]. Each
+/// channel has its own.
 ///
-/// 8-bit magnitudes of 8-bit pixels are correctly rounded. All others are computed in f32, with the same bits on the GPU and on the CPU:
-/// of each of the three rows the difference `right - left` and the smoothed pixels `side * (left + right) + centre * middle`; from the
-/// rows' differences, smoothed in the same way, `dx`, and from the last row's smoothed pixels minus the first's, `dy`; then `dy * dy`, plus
-/// `dx * dx` by a fused multiply-add, and the root. In `side * (a + b) + centre * c` the sum comes first, then its product, then a fused multiply-add.
+/// 8-bit magnitudes of 8-bit pixels are correctly rounded. All others are computed in f32, with the
+/// same bits on the GPU and on the CPU: of each of the three rows the difference `right - left` and
+/// the smoothed pixels `side * (left + right) + centre * middle`; from the rows' differences,
+/// smoothed in the same way, `dx`, and from the last row's smoothed pixels minus the first's, `dy`;
+/// then `dy * dy`, plus `dx * dx` by a fused multiply-add, and the root. In
+/// `side * (a + b) + centre * c` the sum comes first, then its product, then a fused multiply-add.
 /// The pixel itself takes no part, and derivatives beyond 1.8e19 give an infinite magnitude.
 ///
 /// ```
@@ -74,8 +78,9 @@ impl Gradient {
         Self { operator: Operator::Prewitt, is_angle: false }
     }
 
-    /// The angle instead: the direction in which values rise, in radians from -pi to pi; 0 to the right, pi/2 downwards, and 0 where there
-    /// is no slope. Within 5e-7, and only for results of f16 and f32.
+    /// The angle instead: the direction in which values rise, in radians from -pi to pi; 0 to the
+    /// right, pi/2 downwards, and 0 where there is no slope. Within 5e-7, and only for results of
+    /// f16 and f32.
     ///
     /// ```
     /// use apron::{Device, Gradient, Image, Plan};

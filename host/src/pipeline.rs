@@ -11,12 +11,15 @@ use crate::plan::ran::Launched;
 use crate::plan::{Channels, Job, agree, pixels, run};
 use crate::{Alpha, Device, Error, Extra, Plan, Result};
 
-/// Several plans, one after the other, each on the results of the one before it. Each may have its own border and variant.
+/// Several plans, one after the other, each on the results of the one before it. Each may have its
+/// own border and variant.
 ///
-/// Results are those of the plans run one by one: between two steps, values are rounded to the source's type, unless [`Pipeline::in_f32`] says
-/// otherwise; those of the last step are rounded to the destination's. On a GPU, the steps follow each other in device memory: a
-/// picture goes up once and comes down once, in bands if it is large. If there is no room for that, or under [`Border::Wrap`](crate::Border::Wrap),
-/// which needs rows of both ends, all steps take the whole picture, or the steps run one by one. Progress is told to the last plan's
+/// Results are those of the plans run one by one: between two steps, values are rounded to the
+/// source's type, unless [`Pipeline::in_f32`] says otherwise; those of the last step are rounded to
+/// the destination's. On a GPU, the steps follow each other in device memory: a picture goes up
+/// once and comes down once, in bands if it is large. If there is no room for that, or under
+/// [`Border::Wrap`](crate::Border::Wrap), which needs rows of both ends, all steps take the whole
+/// picture, or the steps run one by one. Progress is told to the last plan's
 /// [`progress`](crate::PlanBuilder::progress).
 ///
 /// ```
@@ -63,7 +66,8 @@ impl Pipeline {
         Ok(Self { plans, in_f32: false })
     }
 
-    /// Whether values stay in f32 between two steps, instead of the source's type: then integers are rounded once, at the end.
+    /// Whether values stay in f32 between two steps, instead of the source's type: then integers
+    /// are rounded once, at the end.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Pipeline, Plan};
@@ -89,7 +93,8 @@ impl Pipeline {
         &self.plans
     }
 
-    /// The device that it runs on: see [`Plan::device`]. On [`Device::Auto`], all steps of a call run on the same one.
+    /// The device that it runs on: see [`Plan::device`]. On [`Device::Auto`], all steps of a call
+    /// run on the same one.
     pub fn device(&self) -> Device {
         self.plans[0].device()
     }
@@ -106,7 +111,8 @@ impl Pipeline {
         self.run_channels(src, dst, src.shape().channels)
     }
 
-    /// As [`Pipeline::run`], for the first `filtered` channels; the others, such as alpha, are copied.
+    /// As [`Pipeline::run`], for the first `filtered` channels; the others, such as alpha, are
+    /// copied.
     ///
     /// # Errors
     /// As [`Plan::run_channels`].
@@ -127,7 +133,8 @@ impl Pipeline {
         )
     }
 
-    /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has [`Alpha::channels`].
+    /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has
+    /// [`Alpha::channels`].
     ///
     /// ```
     /// use apron::{Alpha, Device, Filter, Image, Pipeline, Plan};
@@ -147,7 +154,8 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Parameter`] if the picture has a single channel, or under [`Alpha::Premultiply`] if a step is no average.
+    /// As [`Plan::run`]; [`Error::Parameter`] if the picture has a single channel, or under
+    /// [`Alpha::Premultiply`] if a step is no average.
     pub fn run_with_alpha<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,

@@ -54,8 +54,8 @@ impl Call<'_> {
     /// [`Error::Cancelled`] if the call shall end.
     pub(crate) fn reach(&self, pixels: u64) -> Result<()> {
         let Some(report) = self.report else { return Ok(()) };
-        // The lock is kept, so that threads report one after the other, and numbers never fall. A report that panicked leaves a number
-        // that is right.
+        // The lock is kept, so that threads report one after the other, and numbers never fall. A
+        // report that panicked leaves a number that is right.
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if pixels <= *done {
             return Ok(());
@@ -103,7 +103,8 @@ impl Stage<'_> {
         self.call.report.is_some()
     }
 
-    /// Tells that so many jobs of the part are done, which are about as large as each other, or pixels.
+    /// Tells that so many jobs of the part are done, which are about as large as each other, or
+    /// pixels.
     ///
     /// # Errors
     /// As for [`Call::reach`].

@@ -1,4 +1,5 @@
-//! The processor's vectors: the choice of an instruction set, and the operations that the engine uses.
+//! The processor's vectors: the choice of an instruction set, and the operations that the engine
+//! uses.
 
 #![expect(
     clippy::needless_range_loop,
@@ -38,8 +39,8 @@ const NAMES: &[(&str, Isa)] = &[
 ];
 
 impl Isa {
-    /// The environment variable that names the set to use instead of the fastest; for tests and measurements, as all
-    /// give the same bits.
+    /// The environment variable that names the set to use instead of the fastest; for tests and
+    /// measurements, as all give the same bits.
     const VARIABLE: &str = "APRON_ISA";
 
     /// The set that the environment names, or the fastest that the processor has.
@@ -105,8 +106,9 @@ impl Isa {
         }
     }
 
-    /// Runs some work with these instructions. An `Isa` other than the portable one exists only where the processor has
-    /// it: [`Isa::chosen`] and [`Isa::fastest`] are the only ways to get one.
+    /// Runs some work with these instructions. An `Isa` other than the portable one exists only
+    /// where the processor has it: [`Isa::chosen`] and [`Isa::fastest`] are the only ways to get
+    /// one.
     #[inline]
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         match self {
@@ -124,7 +126,8 @@ impl Isa {
     }
 }
 
-/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and so is all that it calls.
+/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and
+/// so is all that it calls.
 pub(crate) trait Work {
     type Output;
 
@@ -154,8 +157,8 @@ pub(crate) unsafe trait Vector: Copy {
     /// # Safety
     /// `from` points to `LEN` floats.
     unsafe fn load(from: *const Self::Float) -> Self;
-    /// Loads adjacent vectors of a line, starting at `offset`. Where it is faster, combines them from vectors at multiples of `LEN`,
-    /// which lie in one cache line each.
+    /// Loads adjacent vectors of a line, starting at `offset`. Where it is faster, combines them
+    /// from vectors at multiples of `LEN`, which lie in one cache line each.
     ///
     /// # Safety
     /// `line` points to `offset + (V + 1) * LEN` floats.
@@ -252,8 +255,9 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
-    /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
+    /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at
+    /// `middle` with `weights[0]`, and of the sums of those at both of `beside[k]` with
+    /// `weights[k + 1]`. `None` where no instruction makes such sums.
     ///
     /// # Safety
     /// Each points to 16 bytes, and no sum of two products or of all leaves 32 bits.
@@ -268,7 +272,8 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     }
 }
 
-/// A vector of 16-bit whole numbers. As bytes, each is the one at an even place and, above it, the one at the next odd place.
+/// A vector of 16-bit whole numbers. As bytes, each is the one at an even place and, above it, the
+/// one at the next odd place.
 ///
 /// # Safety
 /// As for [`Vector`].
@@ -402,7 +407,8 @@ pub(crate) trait Float:
     fn to_f32(self) -> f32;
 }
 
-/// Implements [`Float`]; adding `$shift` to a number in 0 to 255 rounds that to an integer, half to even, and leaves it in the lowest byte.
+/// Implements [`Float`]; adding `$shift` to a number in 0 to 255 rounds that to an integer, half to
+/// even, and leaves it in the lowest byte.
 macro_rules! float {
     ($float:ty, $vector:ty, $shift:expr, $below:expr, $as_floats:expr) => {
         impl Float for $float {
@@ -559,7 +565,8 @@ macro_rules! portable {
 }
 
 portable!(f32, 8, f32::mul_add);
-// In f64 no result depends on how often a sum is rounded, and without an instruction a fused one takes a hundred times as long.
+// In f64 no result depends on how often a sum is rounded, and without an instruction a fused one
+// takes a hundred times as long.
 portable!(f64, 4, |value: f64, factor, sum| value * factor + sum);
 
 #[inline(always)]
@@ -748,7 +755,8 @@ mod x86 {
                 u32::from(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(self), limit))
             }
             fn store_bytes(ints: &[__m512i], to: *mut u8) -> () {
-                // Both packs work on each quarter separately, which leaves the bytes of each vector in four places.
+                // Both packs work on each quarter separately, which leaves the bytes of each vector
+                // in four places.
                 let low = _mm512_packs_epi32(ints[0], ints[1]);
                 let high = _mm512_packs_epi32(ints[2], ints[3]);
                 let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -830,9 +838,10 @@ mod x86 {
         }
     }
 
-    /// Defines functions by one instruction with the result first. The compiler sees the intrinsics as several operations on wider numbers: where
-    /// one operand is the same in each turn of a loop, or some of its bits are known, it moves or drops some of them, and what is left is
-    /// no longer that instruction.
+    /// Defines functions by one instruction with the result first. The compiler sees the intrinsics
+    /// as several operations on wider numbers: where one operand is the same in each turn of a
+    /// loop, or some of its bits are known, it moves or drops some of them, and what is left is no
+    /// longer that instruction.
     macro_rules! instructions {
         ($($name:ident: $instruction:literal, $vector:ty, $register:ident, $features:literal;)*) => {
             $(
@@ -897,7 +906,8 @@ mod x86 {
         }
     }
 
-    /// `vpdpwssd` by name: its intrinsic can't be inlined where the compiler does not know that the processor has it.
+    /// `vpdpwssd` by name: its intrinsic can't be inlined where the compiler does not know that the
+    /// processor has it.
     ///
     /// # Safety
     /// The processor has it.

@@ -11,18 +11,22 @@ use crate::{Filter, Result, Why};
 /// The least and the greatest `sum |tap|` for which spectra stay within the range of f32.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
-/// The error bound of a result by spectra in f32, in units in the last place of the greatest pixel: for taps with such `sum |tap|` and `sqrt(sum tap^2)`, and tiles of
-/// `side` by `side` complex numbers or as many.
+/// The error bound of a result by spectra in f32, in units in the last place of the greatest pixel:
+/// for taps with such `sum |tap|` and `sqrt(sum tap^2)`, and tiles of `side` by `side` complex
+/// numbers or as many.
 ///
-/// It is measured, and the greater of two. Roundings of the tile's numbers are relative to its pixels and to `sum |tap|`: a search for bad pixels
-/// (`tests/conformance/worst.rs`) has found 4.3 units of that on a GPU and 4.04 on the CPU, and 8 are allowed. Roundings of the taps' spectrum spread over the whole tile, so they are relative
-/// to `sqrt(sum tap^2)` and to the tile's side, and matter where few taps outweigh all others: pixels that are aligned with them make 13 units of that for a side of
-/// 128, and 18 are allowed, beside 5.5 of the former.
+/// It is measured, and the greater of two. Roundings of the tile's numbers are relative to its
+/// pixels and to `sum |tap|`: a search for bad pixels (`tests/conformance/worst.rs`) has found 4.3
+/// units of that on a GPU and 4.04 on the CPU, and 8 are allowed. Roundings of the taps' spectrum
+/// spread over the whole tile, so they are relative to `sqrt(sum tap^2)` and to the tile's side,
+/// and matter where few taps outweigh all others: pixels that are aligned with them make 13 units
+/// of that for a side of 128, and 18 are allowed, beside 5.5 of the former.
 pub(crate) fn units(weight: f64, norm: f64, side: f64) -> f64 {
     units_of([weight, norm], side)
 }
 
-/// The same, for pixels that are not as great to the tile's numbers as they are to the taps' spectrum: times either.
+/// The same, for pixels that are not as great to the tile's numbers as they are to the taps'
+/// spectrum: times either.
 pub(crate) fn units_of([weight, norm]: [f64; 2], side: f64) -> f64 {
     const OF_WEIGHT: [f64; 2] = [8.0, 5.5];
     const OF_NORM: f64 = 18.0 / 128.0;
@@ -34,23 +38,29 @@ pub(crate) fn greatest_side() -> f64 {
     ((LARGEST / size_of::<Complex<f32>>()) as f64).sqrt()
 }
 
-/// The error bound of a result by spectra in f64 on the CPU, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
+/// The error bound of a result by spectra in f64 on the CPU, for pixels of at most 1 and taps with
+/// `sum |tap|` equal to 1.
 ///
-/// Unlike [`units`], it is proved, for the largest tile of [`LINES`]. A transform in f64 is a network of butterflies. One of two values
-/// rounds by at most 5 units `u`, relative to the 2-norm: twiddle factors, product and sum (Higham, Accuracy and Stability of Numerical
-/// Algorithms, section 24.1). A line of `n = 2^k` has `k = log2 n` such levels. A larger radix takes fewer levels, of more roundings each;
-/// twice the bound has room for those of 4 and 8, which consist of butterflies of two.
+/// Unlike [`units`], it is proved, for the largest tile of [`LINES`]. A transform in f64 is a
+/// network of butterflies. One of two values rounds by at most 5 units `u`, relative to the 2-norm:
+/// twiddle factors, product and sum (Higham, Accuracy and Stability of Numerical Algorithms,
+/// section 24.1). A line of `n = 2^k` has `k = log2 n` such levels. A larger radix takes fewer
+/// levels, of more roundings each; twice the bound has room for those of 4 and 8, which consist of
+/// butterflies of two.
 ///
-/// A butterfly of three values counts as two levels, which is 20 units with that room, and one of five as three, 30 units. It needs at
-/// most 5 roundings on the way from a value to a result (a sum of two values, the product with a rounded constant, two more sums), and 6
-/// for five values, with constants whose real and imaginary parts add up to less than 1.42 in magnitude. So the error of a result is at
-/// most `6 * 1.42 u` times the sum of `r` magnitudes, which is at most `sqrt(r)` times their 2-norm; that of all `r` results at most
-/// `6 * 1.42 * r * u` times it, and the results' norm is `sqrt(r)` times it: 15 units for three and 20 for five. The twiddle factors' product
-/// adds less than 5.
+/// A butterfly of three values counts as two levels, which is 20 units with that room, and one of
+/// five as three, 30 units. It needs at most 5 roundings on the way from a value to a result (a sum
+/// of two values, the product with a rounded constant, two more sums), and 6 for five values, with
+/// constants whose real and imaginary parts add up to less than 1.42 in magnitude. So the error of
+/// a result is at most `6 * 1.42 u` times the sum of `r` magnitudes, which is at most `sqrt(r)`
+/// times their 2-norm; that of all `r` results at most `6 * 1.42 * r * u` times it, and the
+/// results' norm is `sqrt(r)` times it: 15 units for three and 20 for five. The twiddle factors'
+/// product adds less than 5.
 ///
-/// The tile's transform, its inverse and the taps' transform each have the levels of a row and of a column; the product counts as two
-/// more. A transform keeps the 2-norm up to a factor, and a spectrum's magnitude is
-/// at most the sum of the taps'; so the result's error is at most that of all levels, times the 2-norm of a tile of complex pixels.
+/// The tile's transform, its inverse and the taps' transform each have the levels of a row and of a
+/// column; the product counts as two more. A transform keeps the 2-norm up to a factor, and a
+/// spectrum's magnitude is at most the sum of the taps'; so the result's error is at most that of
+/// all levels, times the 2-norm of a tile of complex pixels.
 pub(crate) fn error_in_f64() -> f64 {
     let levels = |mut size: i32| {
         let mut levels = 0;
@@ -66,13 +76,14 @@ pub(crate) fn error_in_f64() -> f64 {
     2.0 * 5.0 * f64::from(6 * most + 2) * (f64::EPSILON / 2.0) * (2.0 * pixels as f64).sqrt()
 }
 
-/// The greatest pixel with which a tile is transformed, for taps with `sum |tap|` equal to `weight`: beyond it, sums
-/// over the tile could leave the range of f32.
+/// The greatest pixel with which a tile is transformed, for taps with `sum |tap|` equal to
+/// `weight`: beyond it, sums over the tile could leave the range of f32.
 pub(crate) fn greatest_pixel(weight: f64) -> f32 {
     (1e34 / weight).min(1e30) as f32
 }
 
-/// Whether spectra can represent a window of this size with `sum |tap|` equal to `weight`; if not, why.
+/// Whether spectra can represent a window of this size with `sum |tap|` equal to `weight`; if not,
+/// why.
 pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why> {
     let (least, greatest) = WEIGHTS;
     if cols.saturating_mul(rows) > i32::MAX as usize {
@@ -85,11 +96,12 @@ pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why>
     }
 }
 
-/// How a window's `taps` columns, or rows, are cut for a Fourier kernel with tiles of `size`: where each part begins, and
-/// how many taps it has.
+/// How a window's `taps` columns, or rows, are cut for a Fourier kernel with tiles of `size`: where
+/// each part begins, and how many taps it has.
 ///
-/// A part of k taps gives `size + 1 - k` results in a tile, and the parts are computed one after the other. So there are few and
-/// long parts while they are short compared with the tile, and more parts beyond that.
+/// A part of k taps gives `size + 1 - k` results in a tile, and the parts are computed one after
+/// the other. So there are few and long parts while they are short compared with the tile, and more
+/// parts beyond that.
 pub(crate) fn cut(taps: i32, size: i32) -> impl Iterator<Item = (i32, i32)> {
     // Beyond three quarters, nearly all of a tile is wrapped around.
     let least = (4 * taps + 3 * size - 1) / (3 * size);
@@ -113,8 +125,9 @@ pub(crate) fn work(taps: i32, size: i32) -> f64 {
     cut(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
 }
 
-/// Columns or rows of a tile on the CPU, and the nanoseconds that rustfft takes for each element of such a line, in f32 and in f64; one
-/// thread on a core with AVX-512 (Emerald Rapids). Multiples of eight, as columns are taken eight at a time.
+/// Columns or rows of a tile on the CPU, and the nanoseconds that rustfft takes for each element of
+/// such a line, in f32 and in f64; one thread on a core with AVX-512 (Emerald Rapids). Multiples of
+/// eight, as columns are taken eight at a time.
 const LINES: [(i32, [f64; 2]); 13] = [
     (64, [0.70, 1.10]),
     (128, [0.83, 1.23]),
@@ -131,8 +144,8 @@ const LINES: [(i32, [f64; 2]); 13] = [
     (1024, [1.14, 2.19]),
 ];
 
-/// Nanoseconds for an element of a tile beside its transforms, in a tile that fits a core's cache and in a larger one: elements are
-/// loaded, moved to columns, multiplied, moved back and stored.
+/// Nanoseconds for an element of a tile beside its transforms, in a tile that fits a core's cache
+/// and in a larger one: elements are loaded, moved to columns, multiplied, moved back and stored.
 const BESIDE: [[f64; 2]; 2] = [[2.1, 4.0], [4.9, 6.5]];
 
 /// Bytes of a tile that fits, and of the largest tile: each thread has one.
@@ -148,7 +161,8 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    /// For bytes that bytes are made of, in an image of this width; `share` of the f32 sums are in doubt, if these can decide.
+    /// For bytes that bytes are made of, in an image of this width; `share` of the f32 sums are in
+    /// doubt, if these can decide.
     pub(crate) fn of_bytes((cols, rows): (i32, i32), image: i32, share: Option<f64>) -> Self {
         // Nanoseconds for a result, and the parts of the window.
         let each = |precision| {
@@ -188,9 +202,9 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// The tile that takes the least time for a window, in an image of this width. It does not depend on the image's height, as chunks of
-    /// an image have the tiles of the whole: it is chosen for one as high as wide, or of 512 rows if that is more,
-    /// and for a few threads.
+    /// The tile that takes the least time for a window, in an image of this width. It does not
+    /// depend on the image's height, as chunks of an image have the tiles of the whole: it is
+    /// chosen for one as high as wide, or of 512 rows if that is more, and for a few threads.
     pub(crate) fn new(precision: Precision, (cols, rows): (i32, i32), image: i32) -> Self {
         const THREADS: f64 = 4.0;
         const LEAST: i32 = 512;
@@ -233,7 +247,8 @@ impl Tile {
     }
 }
 
-/// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the window is cut.
+/// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the
+/// window is cut.
 fn tiles(taps: i32, size: i32, together: i32, image: i32) -> (f64, f64) {
     let (parts, longest) = cut_into(taps, size);
     let results = f64::from(together * (size + 1 - longest));
@@ -249,7 +264,8 @@ pub(crate) struct Part {
     pub(crate) rows: usize,
 }
 
-/// The parts of a filter's window that tiles of this size have room for, row by row. The first is as large as any.
+/// The parts of a filter's window that tiles of this size have room for, row by row. The first is
+/// as large as any.
 pub(crate) fn parts(filter: &Filter, (width, height): (i32, i32)) -> impl Iterator<Item = Part> {
     let across: Vec<_> = cut(filter.cols() as i32, width).collect();
     cut(filter.rows() as i32, height).flat_map(move |(top, rows)| {
@@ -295,7 +311,8 @@ impl Part {
         Self { left: 0, top: 0, cols: filter.cols(), rows: filter.rows() }
     }
 
-    /// The spectrum of the part's taps, of which the pixel's own is less by `point`, each rounded to f32 as in every other family, row by row, for tiles of `size` numbers each way: see
+    /// The spectrum of the part's taps, of which the pixel's own is less by `point`, each rounded
+    /// to f32 as in every other family, row by row, for tiles of `size` numbers each way: see
     /// [`of_taps`], and [`of_folded_taps`].
     #[cfg(feature = "gpu")]
     pub(crate) fn spectrum(
@@ -329,11 +346,12 @@ impl Part {
     }
 }
 
-/// The factors for the spectrum of a tile of `width` by `height` that correlate the tile with `cols` by `rows` taps: row
-/// by row, computed in f64, with the division by `width * height` that a transform and its inverse need between them.
+/// The factors for the spectrum of a tile of `width` by `height` that correlate the tile with
+/// `cols` by `rows` taps: row by row, computed in f64, with the division by `width * height` that a
+/// transform and its inverse need between them.
 ///
-/// Element `(x, y)` of the product's inverse is the sum of `taps(c, r) * tile(x + c, y + r)`, coordinates taken modulo
-/// the tile's size: right wherever none has wrapped around.
+/// Element `(x, y)` of the product's inverse is the sum of `taps(c, r) * tile(x + c, y + r)`,
+/// coordinates taken modulo the tile's size: right wherever none has wrapped around.
 pub(crate) fn of_taps(
     size: (usize, usize),
     taps: (usize, usize),
@@ -342,8 +360,9 @@ pub(crate) fn of_taps(
     of_numbers(size, taps, |x, y| Complex::new(tap(x, y), 0.0))
 }
 
-/// The same for a folded tile, of `2 size` columns and `size` rows: number `n` of a line is its pixels `n`, as real part, and `n + size`, as imaginary part, times
-/// the twist `exp(i pi n / (2 size))`. Columns that have wrapped around count with the opposite sign.
+/// The same for a folded tile, of `2 size` columns and `size` rows: number `n` of a line is its
+/// pixels `n`, as real part, and `n + size`, as imaginary part, times the twist
+/// `exp(i pi n / (2 size))`. Columns that have wrapped around count with the opposite sign.
 #[cfg(any(feature = "gpu", test))]
 fn of_folded_taps(
     size: usize,

@@ -27,8 +27,8 @@ pub struct Effort {
 /// Nanoseconds until a thread that was woken works, about: on a virtual machine's halted core.
 const START: f64 = 25_000.0;
 
-/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks and of the search
-/// for work.
+/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks and of the
+/// search for work.
 const EACH: f64 = 1_000.0;
 
 /// Bytes in a nanosecond that one thread copies. More threads share the paths to memory.
@@ -97,8 +97,8 @@ impl Effort {
 }
 
 /// Threads in this process that calls of [`run`] have now: each as many as it was given, from its
-/// begin to its end. Helpers that wake up late, or that have yet to fall asleep, are not counted: the
-/// next call would get fewer threads for them, though they have nothing to do.
+/// begin to its end. Helpers that wake up late, or that have yet to fall asleep, are not counted:
+/// the next call would get fewer threads for them, though they have nothing to do.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

@@ -5,7 +5,8 @@ use crate::{Error, Result};
 /// An order of summation. Variants of a family add in the same order; on the CPU all run the
 /// same code.
 ///
-/// Unless a plan is told a variant, the filter alone decides the family, on every device and for every size of picture:
+/// Unless a plan is told a variant, the filter alone decides the family, on every device and for
+/// every size of picture:
 ///
 /// | filter | family |
 /// | --- | --- |
@@ -15,20 +16,22 @@ use crate::{Error, Result};
 /// | others of up to 17x17 taps | direct |
 /// | others | Fourier |
 ///
-/// Taps of 0 count. Filters whose taps add up to too little or too much for spectra (`sum |tap|` below 1e-20 or above 1e30)
-/// keep to the other two families. Bytes made of bytes have the same bits in every family, so there the fastest is taken.
+/// Taps of 0 count. Filters whose taps add up to too little or too much for spectra (`sum |tap|`
+/// below 1e-20 or above 1e30) keep to the other two families. Bytes made of bytes have the same
+/// bits in every family, so there the fastest is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
     /// Every tap for every pixel. All its variants, on every device, give the same bits.
     Direct,
-    /// A pass along the rows, then one along the columns; needs a filter that separates, or that is the sum of two that do, or of one and
-    /// the pixel times a factor: unsharp masks, Laplacians of Gaussians, differences of Gaussians, and taps that were found to be so. There
-    /// each term has its own row pass; a sum goes down the columns of both at a time, for each tap row the first term's product and then the
-    /// second's, and ends with the pixel times its factor.
+    /// A pass along the rows, then one along the columns; needs a filter that separates, or that is
+    /// the sum of two that do, or of one and the pixel times a factor: unsharp masks, Laplacians of
+    /// Gaussians, differences of Gaussians, and taps that were found to be so. There each term has
+    /// its own row pass; a sum goes down the columns of both at a time, for each tap row the first
+    /// term's product and then the second's, and ends with the pixel times its factor.
     Separable,
-    /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the sum of all taps, not to
-    /// each pixel's own sum: see [`Variant::Fourier`].
+    /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the
+    /// sum of all taps, not to each pixel's own sum: see [`Variant::Fourier`].
     Fourier,
 }
 
@@ -42,35 +45,42 @@ pub enum Variant {
     DirectConstant,
     /// Pixels from a tile in shared memory.
     DirectShared,
-    /// The window's size known to the compiler. A window of one row or one column is a pass of the separable kernels, with the same bits.
+    /// The window's size known to the compiler. A window of one row or one column is a pass of the
+    /// separable kernels, with the same bits.
     DirectUnrolled,
     /// The window slides down the image in registers.
     DirectSliding,
-    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by two
-    /// passes in whole numbers.
+    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by
+    /// two passes in whole numbers.
     Separable,
     /// Both passes in one kernel that slides down the image.
     SeparableFused,
-    /// Tiles transformed, multiplied with the taps' spectrum and transformed back; for large windows that do not separate.
+    /// Tiles transformed, multiplied with the taps' spectrum and transformed back; for large
+    /// windows that do not separate.
     ///
-    /// A result is off by at most 8 units in the last place of `sum |tap| * max |pixel|`, the greatest pixel of the tile
-    /// (less than 256 pixels away, or 2048 for the largest windows) counted; less than 2 were seen. Where few taps outweigh all others it may be more: 5.5 of
-    /// these units, and 18 of `sqrt(sum tap^2) * max |pixel|` for tiles of 128 pixels each way, in proportion for others.
-    /// NaN and infinities change the results under whose windows they lie, and no others. So do finite pixels beyond 1e30: on
-    /// a GPU the results under whose windows they lie are summed tap by tap, on the CPU all of their tile. Devices differ from
-    /// each other within that error.
+    /// A result is off by at most 8 units in the last place of `sum |tap| * max |pixel|`, the
+    /// greatest pixel of the tile (less than 256 pixels away, or 2048 for the largest windows)
+    /// counted; less than 2 were seen. Where few taps outweigh all others it may be more: 5.5 of
+    /// these units, and 18 of `sqrt(sum tap^2) * max |pixel|` for tiles of 128 pixels each way, in
+    /// proportion for others. NaN and infinities change the results under whose windows they lie,
+    /// and no others. So do finite pixels beyond 1e30: on a GPU the results under whose windows
+    /// they lie are summed tap by tap, on the CPU all of their tile. Devices differ from each other
+    /// within that error.
     Fourier,
-    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums
-    /// are exact. Results whose byte the rounding of these taps could change are computed exactly.
+    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose
+    /// sums are exact. Results whose byte the rounding of these taps could change are computed
+    /// exactly.
     Matrix,
-    /// The same for a filter that separates, or that is the sum of two that do: a pass along the rows and one along the columns, in one kernel.
+    /// The same for a filter that separates, or that is the sum of two that do: a pass along the
+    /// rows and one along the columns, in one kernel.
     SeparableMatrix,
-    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers, row by
-    /// row and column by column, those that enter less those that leave, so that the time hardly
-    /// depends on the window's size. The quotient is exact.
+    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers,
+    /// row by row and column by column, those that enter less those that leave, so that the time
+    /// hardly depends on the window's size. The quotient is exact.
     RunningSums,
-    /// Bytes made of bytes by a filter that separates: its rows and then its columns are products of 1-D spectra
-    /// in f32, so that the time hardly depends on the number of taps. Uncertain results are computed exactly.
+    /// Bytes made of bytes by a filter that separates: its rows and then its columns are products
+    /// of 1-D spectra in f32, so that the time hardly depends on the number of taps. Uncertain
+    /// results are computed exactly.
     SpectraPasses,
 }
 

@@ -25,12 +25,14 @@ impl Window {
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
     }
 
-    /// The image's column under tap column `col` of the window at column `x`; `None` if it has the border's value.
+    /// The image's column under tap column `col` of the window at column `x`; `None` if it has the
+    /// border's value.
     pub(crate) fn column(&self, x: usize, col: usize, width: usize) -> Option<usize> {
         resolve(self.border, x + col, self.anchor_x, width)
     }
 
-    /// The image's row under tap row `row` of the window at row `y`; `None` if it has the border's value.
+    /// The image's row under tap row `row` of the window at row `y`; `None` if it has the border's
+    /// value.
     pub(crate) fn row(&self, y: usize, row: usize, height: usize) -> Option<usize> {
         resolve(self.border, y + row, self.anchor_y, height)
     }
@@ -45,8 +47,8 @@ impl Window {
         rule::leaves(y as i32 - self.anchor_y as i32, self.rows as i32, height as i32)
     }
 
-    /// Copies source pixels to the places of row `y` that are not computed: channels from `filtered` on, which are
-    /// copied, and what [`Border::Keep`] keeps.
+    /// Copies source pixels to the places of row `y` that are not computed: channels from
+    /// `filtered` on, which are copied, and what [`Border::Keep`] keeps.
     pub(crate) fn restore<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,

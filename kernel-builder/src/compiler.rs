@@ -15,7 +15,8 @@ pub const REMEDIES: [&str; 2] = [
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "rust-web-src"];
 
-/// The oldest rustc whose NVPTX backend has what kernels need, as (major, minor): this crate's own minimum.
+/// The oldest rustc whose NVPTX backend has what kernels need, as (major, minor): this crate's own
+/// minimum.
 fn minimum() -> (u32, u32) {
     parse_version(env!("CARGO_PKG_RUST_VERSION")).unwrap_or_default()
 }
@@ -45,7 +46,8 @@ impl Compiler {
         };
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
         let identity = ask(&["-vV"])?;
-        // Where a proxy of rustup's chose the compiler by the folder it was started in, call that compiler itself.
+        // Where a proxy of rustup's chose the compiler by the folder it was started in, call that
+        // compiler itself.
         let direct = sysroot.join("bin").join("rustc");
         let rustc = if direct.is_file() { direct } else { rustc.to_owned() };
         let version = identity
@@ -83,8 +85,9 @@ impl Compiler {
         Ok(Self { rustc, version: format!("rustc {version}"), identity, core })
     }
 
-    /// The compiler, with the features open that kernels and `core` use, started in `folder`: it keeps intermediate files
-    /// where it is started, and those of two compilations have the same names.
+    /// The compiler, with the features open that kernels and `core` use, started in `folder`: it
+    /// keeps intermediate files where it is started, and those of two compilations have the same
+    /// names.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut rustc = Command::new(&self.rustc);
         rustc.env("RUSTC_BOOTSTRAP", "1").current_dir(folder);
@@ -114,7 +117,8 @@ pub fn find() -> Result<Compiler> {
     Err(Error::NoCompiler { tried })
 }
 
-/// As [`find`], and if there is none, installs one: rustup's component, or, as root on Debian, two packages.
+/// As [`find`], and if there is none, installs one: rustup's component, or, as root on Debian, two
+/// packages.
 ///
 /// # Errors
 /// [`Error::NoCompiler`] with all that was tried.

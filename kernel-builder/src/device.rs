@@ -1,5 +1,6 @@
-//! The GPU as a kernel sees it: indices, barrier, memory, arithmetic, tensor cores. kernel-builder compiles this file as the crate
-//! `device`, for kernels that ask for it with `KernelBuilder::device`.
+//! The GPU as a kernel sees it: indices, barrier, memory, arithmetic, tensor cores. kernel-builder
+//! compiles this file as the crate `device`, for kernels that ask for it with
+//! `KernelBuilder::device`.
 //!
 //! ```ignore
 //! use crate::device::{block_width, block_x, fma, kernel, load, reload, store, thread_x};
@@ -15,18 +16,20 @@
 //! }
 //! ```
 //!
-//! The root of a crate of kernels needs `#![no_std]`, `#![feature(abi_ptx)]` and `extern crate device;`.
+//! The root of a crate of kernels needs `#![no_std]`, `#![feature(abi_ptx)]` and
+//! `extern crate device;`.
 #![no_std]
 #![feature(asm_experimental_arch, core_intrinsics, stdarch_nvptx)]
 #![allow(internal_features)]
 
 use core::arch::{asm, global_asm, nvptx};
 
-// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by its 32-bit address.
+// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by
+// its 32-bit address.
 global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
 
-/// Declares kernels: functions that the host launches by their names. Bodies may call unsafe functions; what they promise,
-/// the host has to keep.
+/// Declares kernels: functions that the host launches by their names. Bodies may call unsafe
+/// functions; what they promise, the host has to keep.
 #[macro_export]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -127,7 +130,8 @@ words! {
     i32: |bits: u32| bits as i32, |word: i32| word as u32;
 }
 
-/// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data path).
+/// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data
+/// path).
 ///
 /// # Safety
 /// The element lies inside the allocation that `base` points into.
@@ -146,7 +150,8 @@ pub unsafe fn load<W: Word>(base: *const W, index: usize) -> W {
     W::of_bits(bits)
 }
 
-/// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and `base` aligned to 8 bytes.
+/// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and
+/// `base` aligned to 8 bytes.
 ///
 /// # Safety
 /// As for [`load`].
@@ -166,7 +171,8 @@ pub unsafe fn load2<W: Word>(base: *const W, index: usize) -> [W; 2] {
     [a, b].map(W::of_bits)
 }
 
-/// Reads elements `index` to `index + 3` as [`load`] does, in one access; `index` is a multiple of 4 and `base` aligned to 16 bytes.
+/// Reads elements `index` to `index + 3` as [`load`] does, in one access; `index` is a multiple of
+/// 4 and `base` aligned to 16 bytes.
 ///
 /// # Safety
 /// As for [`load`].
@@ -210,7 +216,8 @@ pub unsafe fn reload<W: Word>(base: *const W, index: usize) -> W {
 /// Writes element `index`.
 ///
 /// # Safety
-/// The element lies inside the allocation that `base` points into, and no other thread reads or writes it.
+/// The element lies inside the allocation that `base` points into, and no other thread reads or
+/// writes it.
 #[inline(always)]
 pub unsafe fn store<W: Word>(base: *mut W, index: usize, value: W) {
     // SAFETY: in bounds by the caller's promise.
@@ -224,7 +231,8 @@ pub unsafe fn store<W: Word>(base: *mut W, index: usize, value: W) {
     }
 }
 
-/// Writes elements `index` to `index + 3` in one access; `index` is a multiple of 4 and `base` aligned to 16 bytes.
+/// Writes elements `index` to `index + 3` in one access; `index` is a multiple of 4 and `base`
+/// aligned to 16 bytes.
 ///
 /// # Safety
 /// As for [`store`].
@@ -245,9 +253,10 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
     }
 }
 
-/// The product of two small matrices of bytes on the tensor cores, added to `sums`, exact modulo 2^32. `a` has 16 rows and 32 columns of
-/// unsigned bytes, `b` 32 rows and 8 columns of signed ones. A warp holds them together: with `g = lane / 4` and `t = lane % 4`, where
-/// `lane` is the thread's number in its warp, byte `i` of a lane's words is
+/// The product of two small matrices of bytes on the tensor cores, added to `sums`, exact modulo
+/// 2^32. `a` has 16 rows and 32 columns of unsigned bytes, `b` 32 rows and 8 columns of signed
+/// ones. A warp holds them together: with `g = lane / 4` and `t = lane % 4`, where `lane` is the
+/// thread's number in its warp, byte `i` of a lane's words is
 ///
 /// | word | of | row | column |
 /// | --- | --- | --- | --- |
@@ -257,8 +266,9 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
 /// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
 /// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
 ///
-/// From compute capability 8.0 on this is one instruction, `mma.sync.m16n8k32`; before, four of `m8n8k16`, to the same end. (PTX ISA,
-/// "Matrix multiply-accumulate operation using mma instruction".)
+/// From compute capability 8.0 on this is one instruction, `mma.sync.m16n8k32`; before, four of
+/// `m8n8k16`, to the same end. (PTX ISA, "Matrix multiply-accumulate operation using mma
+/// instruction".)
 ///
 /// # Safety
 /// All 32 lanes of the warp call together.
@@ -266,7 +276,8 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
 pub unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     if cfg!(target_feature = "sm_80") {
         let [mut s0, mut s1, mut s2, mut s3] = sums;
-        // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a branch that others do not take.
+        // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a
+        // branch that others do not take.
         unsafe {
             asm!(
                 "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};",
@@ -332,11 +343,13 @@ impl Shared {
     /// Reads element `index`.
     ///
     /// # Safety
-    /// The launch gives the block so much shared memory; who wrote the element did so before a [`barrier`].
+    /// The launch gives the block so much shared memory; who wrote the element did so before a
+    /// [`barrier`].
     #[inline(always)]
     pub unsafe fn load<W: Word>(self, index: i32) -> W {
         let bits;
-        // SAFETY: in bounds by the caller's promise. Not `pure`: other threads write it between two reads.
+        // SAFETY: in bounds by the caller's promise. Not `pure`: other threads write it between two
+        // reads.
         unsafe {
             asm!("ld.shared.b32 {}, [{}];", out(reg32) bits, in(reg32) self.at(index), options(readonly, nostack, preserves_flags));
         }
@@ -368,7 +381,8 @@ impl Shared {
     /// Writes element `index`.
     ///
     /// # Safety
-    /// The launch gives the block so much shared memory; a [`barrier`] lies between this and accesses by other threads.
+    /// The launch gives the block so much shared memory; a [`barrier`] lies between this and
+    /// accesses by other threads.
     #[inline(always)]
     pub unsafe fn store<W: Word>(self, index: i32, value: W) {
         // SAFETY: in bounds by the caller's promise.

@@ -1,7 +1,7 @@
 //! Performance directives, which PTX has in an entry's head and Rust has no attribute for.
 //!
-//! A kernel names them in a comment of inline assembly, `//@ .maxntid 512, 1, 1`; here each moves to the head of the entry
-//! that it stands in.
+//! A kernel names them in a comment of inline assembly, `//@ .maxntid 512, 1, 1`; here each moves
+//! to the head of the entry that it stands in.
 
 /// The mark of a directive.
 const MARK: &str = "//@";

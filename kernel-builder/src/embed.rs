@@ -1,4 +1,5 @@
-//! For build scripts: a crate of kernels compiled for every tier, as a table that the program embeds.
+//! For build scripts: a crate of kernels compiled for every tier, as a table that the program
+//! embeds.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
@@ -10,8 +11,8 @@ use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
 
 use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module, ptxas};
 
-/// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But all that stands before
-/// an entry has to be unpacked with it.
+/// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But
+/// all that stands before an entry has to be unpacked with it.
 const GROUP: usize = 1 << 20;
 
 /// What LZMA predicts a byte of PTX from: the bits of the byte before it.
@@ -20,7 +21,8 @@ const TEXT: Model = Model { lc: 3, lp: 0, pb: 0 };
 /// What it predicts a byte of machine code from: the place in an instruction, which has 16 bytes.
 const CODE: Model = Model { lc: 0, lp: 2, pb: 4 };
 
-/// The kernels of a crate compiled for one compute capability and those above it: a row of the table that [`embed`] writes.
+/// The kernels of a crate compiled for one compute capability and those above it: a row of the
+/// table that [`embed`] writes.
 #[derive(Debug, Hash)]
 pub struct Tier {
     /// The lowest compute capability they run on, as 10 * major + minor.
@@ -74,8 +76,8 @@ impl Kernel {
             .map_err(|error| format!("{}: its PTX is not text: {error}", self.name))
     }
 
-    /// Machine code for a device of compute capability `arch`, unpacked anew: that for its own or an older one with the
-    /// same major number. `None` if the build made none.
+    /// Machine code for a device of compute capability `arch`, unpacked anew: that for its own or
+    /// an older one with the same major number. `None` if the build made none.
     ///
     /// # Errors
     /// As [`Packed::unpack`].
@@ -113,7 +115,8 @@ impl Packed {
     /// One of the strings. Those after it are not unpacked.
     ///
     /// # Errors
-    /// If there are not as many bytes as [`Packed::lengths`] says: the table was not written by [`embed`] then.
+    /// If there are not as many bytes as [`Packed::lengths`] says: the table was not written by
+    /// [`embed`] then.
     pub fn unpack(&self, index: usize) -> Result<Vec<u8>, String> {
         let length = *self
             .lengths
@@ -134,17 +137,20 @@ impl Packed {
 /// What [`embed`] and [`pack`] write beside the compressed kernels: the table.
 const TABLE: &str = "kernels.rs";
 
-/// Compiles the kernels of `builder` for all [`TIERS`], assembles them for all [`MACHINES`] where ptxas is there, and writes
-/// `kernels.rs` into cargo's `OUT_DIR`: an expression of type `&'static [Tier]`. Tells cargo what the table depends on.
+/// Compiles the kernels of `builder` for all [`TIERS`], assembles them for all [`MACHINES`] where
+/// ptxas is there, and writes `kernels.rs` into cargo's `OUT_DIR`: an expression of type
+/// `&'static [Tier]`. Tells cargo what the table depends on.
 ///
-/// Where the folder of [`KernelBuilder::packed`] is there, its table is taken instead, and nothing is compiled.
+/// Where the folder of [`KernelBuilder::packed`] is there, its table is taken instead, and nothing
+/// is compiled.
 ///
 /// ```ignore
 /// static TIERS: &[kernel_builder::Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 /// ```
 ///
 /// # Errors
-/// If the kernels cannot be compiled, if a file cannot be written, or if it is not cargo that runs this.
+/// If the kernels cannot be compiled, if a file cannot be written, or if it is not cargo that runs
+/// this.
 pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
     if let Some(packed) = builder.packed.as_ref().filter(|packed| packed.join(TABLE).is_file()) {
@@ -158,7 +164,8 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     for folder in builder.sources() {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
-    // Machine code comes and goes with ptxas. PATH is not watched: editors and shells differ in it, and would build the kernels by turns.
+    // Machine code comes and goes with ptxas. PATH is not watched: editors and shells differ in it,
+    // and would build the kernels by turns.
     match ptxas::find() {
         Some(program) => println!("cargo:rerun-if-changed={}", program.display()),
         None => ptxas::VARIABLES
@@ -168,8 +175,8 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
-/// Writes the table of [`embed`] into a new folder, with PTX alone: for [`KernelBuilder::packed`], in a package whose dependents
-/// shall not need a compiler for kernels.
+/// Writes the table of [`embed`] into a new folder, with PTX alone: for [`KernelBuilder::packed`],
+/// in a package whose dependents shall not need a compiler for kernels.
 ///
 /// # Errors
 /// If the kernels cannot be compiled, or if a file cannot be written.
@@ -219,7 +226,8 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A tier's groups and its row of the table, and the files that they depend on. What they embed goes into a folder of `out`.
+/// A tier's groups and its row of the table, and the files that they depend on. What they embed
+/// goes into a folder of `out`.
 fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String, Vec<PathBuf>)> {
     let report = builder.build()?;
     let folder = out.join(&report.arch);
@@ -321,7 +329,8 @@ fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
     writer.finish()
 }
 
-/// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds it.
+/// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds
+/// it.
 fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
     let path = out.join(file);
     let compressed = compress(strings, model).map_err(at(&path))?;

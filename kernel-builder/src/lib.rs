@@ -10,21 +10,26 @@
 //! # }
 //! ```
 //!
-//! The compiler is rustc's own NVPTX backend. It needs the source of `core`, of its own version; [`compiler`] looks for
-//! both, and installs them where it can. rustc is called directly: a nested cargo with `-Zbuild-std` would first want the
-//! dependencies of all of `std`, from the network. `core` is compiled once for each compiler, to bitcode. The crate is
-//! compiled for each architecture, linked with `core` by the optimiser: so what it uses of it is part of the result, and
-//! nothing else. The result is one PTX module, which is then split into one module for each entry, because a driver
-//! compiles all of what it is given to load.
+//! The compiler is rustc's own NVPTX backend. It needs the source of `core`, of its own version;
+//! [`compiler`] looks for both, and installs them where it can. rustc is called directly: a nested
+//! cargo with `-Zbuild-std` would first want the dependencies of all of `std`, from the network.
+//! `core` is compiled once for each compiler, to bitcode. The crate is compiled for each
+//! architecture, linked with `core` by the optimiser: so what it uses of it is part of the result,
+//! and nothing else. The result is one PTX module, which is then split into one module for each
+//! entry, because a driver compiles all of what it is given to load.
 //!
-//! What an entry asks of the assembler, such as a greatest number of threads, stands in its source as a comment of inline
-//! assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's head.
+//! What an entry asks of the assembler, such as a greatest number of threads, stands in its source
+//! as a comment of inline assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's
+//! head.
 //!
-//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no build script, and no dependencies
-//! but `device`, if it asks for that: see [`KernelBuilder::device`]. What it shares with another one it includes by `#[path]`, and [`KernelBuilder::with`] names the folder.
+//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no
+//! build script, and no dependencies but `device`, if it asks for that: see
+//! [`KernelBuilder::device`]. What it shares with another one it includes by `#[path]`, and
+//! [`KernelBuilder::with`] names the folder.
 //!
-//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that they depend on: source,
-//! flags, compiler. So debug and release builds, and tools that run outside cargo, share them.
+//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that
+//! they depend on: source, flags, compiler. So debug and release builds, and tools that run outside
+//! cargo, share them.
 #![deny(missing_docs)]
 
 pub mod compiler;
@@ -159,17 +164,19 @@ const RELEASE_FLAGS: &[&str] = &["-Copt-level=3"];
 
 const DEBUG_FLAGS: &[&str] = &["-Copt-level=1", "-Cdebug-assertions=yes", "-Coverflow-checks=yes"];
 
-/// rustc links `compiler_builtins` to everything. On this target the backend expands those operations itself.
+/// rustc links `compiler_builtins` to everything. On this target the backend expands those
+/// operations itself.
 const COMPILER_BUILTINS: &str =
     "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
 
-/// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device runs what was compiled
-/// for the highest at or under its own.
+/// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device
+/// runs what was compiled for the highest at or under its own.
 pub const TIERS: [u32; 2] = [75, 90];
 
-/// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed. Machine code also runs on
-/// later devices of the same major number. So these two serve A100, GeForce 30 and 40, L4 and L40; H100 and H200. On them
-/// nothing is left to compile when a program runs.
+/// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed.
+/// Machine code also runs on later devices of the same major number. So these two serve A100,
+/// GeForce 30 and 40, L4 and L40; H100 and H200. On them nothing is left to compile when a program
+/// runs.
 pub const MACHINES: [u32; 2] = [80, 90];
 
 /// How many sets of results to keep: enough for a few branches and two crates.
@@ -208,21 +215,24 @@ impl KernelBuilder {
         }
     }
 
-    /// A further folder of source, files of which the crate includes by `#[path]`: a change there is a change of the crate.
+    /// A further folder of source, files of which the crate includes by `#[path]`: a change there
+    /// is a change of the crate.
     pub fn with(mut self, folder: impl Into<PathBuf>) -> Self {
         self.with.push(folder.into());
         self
     }
 
-    /// A folder that [`pack`] has written, which [`embed`] takes if it is there: in a package that is published, not in the
-    /// repository that it comes from, where it would hide changes of the source.
+    /// A folder that [`pack`] has written, which [`embed`] takes if it is there: in a package that
+    /// is published, not in the repository that it comes from, where it would hide changes of the
+    /// source.
     pub fn packed(mut self, folder: impl Into<PathBuf>) -> Self {
         self.packed = Some(folder.into());
         self
     }
 
-    /// Gives the kernels the crate `device`: indices, barriers, shared memory, loads and stores, and the macro `kernel!` that declares
-    /// them. Its source, which documents it, is `src/device.rs` of this package.
+    /// Gives the kernels the crate `device`: indices, barriers, shared memory, loads and stores,
+    /// and the macro `kernel!` that declares them. Its source, which documents it, is
+    /// `src/device.rs` of this package.
     pub fn device(mut self) -> Self {
         self.device = true;
         self
@@ -233,21 +243,22 @@ impl KernelBuilder {
         [self.krate.join("src")].into_iter().chain(self.with.iter().cloned())
     }
 
-    /// The architecture to compile for, as `sm_90`. A device runs what was compiled for its own or an older one.
+    /// The architecture to compile for, as `sm_90`. A device runs what was compiled for its own or
+    /// an older one.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.arch = arch.into();
         self
     }
 
-    /// Whether to optimise fully (the default). Otherwise the kernels also check for overflow and debug assertions, and
-    /// end with a trap where one fails.
+    /// Whether to optimise fully (the default). Otherwise the kernels also check for overflow and
+    /// debug assertions, and end with a trap where one fails.
     pub fn release(mut self, release: bool) -> Self {
         self.release = release;
         self
     }
 
-    /// The version of the PTX language, as 83 for 8.3, where the compiler's default for the architecture is too old. The
-    /// driver must know it: 8.3 came with CUDA 12.3.
+    /// The version of the PTX language, as 83 for 8.3, where the compiler's default for the
+    /// architecture is too old. The driver must know it: 8.3 came with CUDA 12.3.
     pub fn ptx_isa(mut self, version: u32) -> Self {
         self.ptx_isa = Some(version);
         self
@@ -259,13 +270,15 @@ impl KernelBuilder {
         self
     }
 
-    /// Also assembles each entry for this architecture, which must run the one compiled for, if ptxas is installed.
+    /// Also assembles each entry for this architecture, which must run the one compiled for, if
+    /// ptxas is installed.
     pub fn assemble(mut self, machine: impl Into<String>) -> Self {
         self.machines.push(machine.into());
         self
     }
 
-    /// The target folder to keep results in. The default is the one that this build script, or this program, lies in.
+    /// The target folder to keep results in. The default is the one that this build script, or this
+    /// program, lies in.
     pub fn target_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.target_dir = Some(path.into());
         self
@@ -379,7 +392,8 @@ impl KernelBuilder {
             rustc.arg(joined("-Ldependency=", core)).arg(joined("--extern=device=", &device));
         }
         rustc.arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
-        // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.
+        // Intermediate files are named after the crate: tiers that are compiled at once must not
+        // share a folder for them.
         rustc.arg("--out-dir").arg(&unfinished);
         // Only a compilation that would be linked takes in what it needs of `core`.
         rustc
@@ -388,8 +402,9 @@ impl KernelBuilder {
         let warnings =
             run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
-        // Kernels may pack bytes by one instruction, which is in the language from 6.5 on (CUDA 10.2). For sm_75 the compiler says
-        // 6.3 unless an unstable flag is given, which it warns of.
+        // Kernels may pack bytes by one instruction, which is in the language from 6.5 on (CUDA
+        // 10.2). For sm_75 the compiler says 6.3 unless an unstable flag is given, which it warns
+        // of.
         let text = fs::read_to_string(&module).map_err(at(&module))?.replacen(
             ".version 6.3\n",
             ".version 6.5\n",
@@ -436,7 +451,8 @@ pub struct Report {
     pub module: PathBuf,
     /// The entries by name, each with a module of its own.
     pub entries: Vec<Entry>,
-    /// The architectures that all entries were assembled for, each with a file of machine code for each entry.
+    /// The architectures that all entries were assembled for, each with a file of machine code for
+    /// each entry.
     pub machine_code: Vec<(String, Vec<PathBuf>)>,
     /// The compiler's warnings; empty if there are none.
     pub warnings: String,
@@ -454,7 +470,8 @@ pub struct Entry {
     pub path: PathBuf,
 }
 
-/// Assembles each entry into a file of `folder`, unless the file exists already; `None` without a ptxas that can.
+/// Assembles each entry into a file of `folder`, unless the file exists already; `None` without a
+/// ptxas that can.
 fn assemble(entries: &[Entry], machine: &str, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     fs::create_dir_all(folder).map_err(at(folder))?;
     let files: Vec<_> =
@@ -501,7 +518,8 @@ pub fn target_dir() -> Option<PathBuf> {
     inside.ancestors().find(|folder| is_target_dir(folder)).map(Path::to_owned)
 }
 
-/// Whether cargo keeps results in this folder. It tags those it made itself, and keeps a file of its own in all.
+/// Whether cargo keeps results in this folder. It tags those it made itself, and keeps a file of
+/// its own in all.
 fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
@@ -583,7 +601,8 @@ fn joined(option: &str, path: &Path) -> OsString {
     argument
 }
 
-/// To hash everything that results depend on but what is in their names, this program's own part in them so far.
+/// To hash everything that results depend on but what is in their names, this program's own part in
+/// them so far.
 fn hasher(compiler: &Compiler) -> DefaultHasher {
     let mut hasher = DefaultHasher::new();
     (include_str!("lib.rs"), include_str!("module.rs"), &compiler.identity).hash(&mut hasher);

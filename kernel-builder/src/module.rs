@@ -2,8 +2,8 @@
 
 use crate::{directives, split};
 
-/// A PTX module, made ready to load: what an entry asks of the assembler is in its head, shared memory that the launch
-/// sizes is declared without a size, and each entry has a module of its own.
+/// A PTX module, made ready to load: what an entry asks of the assembler is in its head, shared
+/// memory that the launch sizes is declared without a size, and each entry has a module of its own.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Module {
@@ -60,8 +60,9 @@ fn compiler(ptx: &str) -> String {
         .unwrap_or_else(|| "an unknown compiler".into())
 }
 
-/// Removes the size from declarations of extern shared memory. cuda_std declares the memory that a launch
-/// sizes as 16 bytes; to the assembler that is 16 bytes more, and beyond what a block can have if the launch takes it all.
+/// Removes the size from declarations of extern shared memory. cuda_std declares the memory that a
+/// launch sizes as 16 bytes; to the assembler that is 16 bytes more, and beyond what a block can
+/// have if the launch takes it all.
 fn open_shared(ptx: &str) -> String {
     let line = |line: &str| match line.rsplit_once('[') {
         Some((declaration, _)) if line.starts_with(".extern .shared ") && line.ends_with("];") => {

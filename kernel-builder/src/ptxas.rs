@@ -1,4 +1,5 @@
-//! NVIDIA's assembler, if it is installed: checks PTX without a GPU, and reports the cost of each entry.
+//! NVIDIA's assembler, if it is installed: checks PTX without a GPU, and reports the cost of each
+//! entry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,7 +45,8 @@ pub fn find() -> Option<PathBuf> {
     fixed.chain(packaged()).find(|program| program.is_file())
 }
 
-/// The places where the PyPI packages put it, newest CUDA first. Empty without Python, or without a package.
+/// The places where the PyPI packages put it, newest CUDA first. Empty without Python, or without a
+/// package.
 fn packaged() -> Vec<PathBuf> {
     let roots = Command::new("python3")
         .args(["-c", "import nvidia; print(*nvidia.__path__, sep='\\n')"])
@@ -60,7 +62,8 @@ fn packaged() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Assembles a PTX module for `arch` (as `sm_90`) and returns what each of its entries needs; `None` without ptxas.
+/// Assembles a PTX module for `arch` (as `sm_90`) and returns what each of its entries needs;
+/// `None` without ptxas.
 ///
 /// # Errors
 /// [`Error::Ptxas`] if ptxas rejects the module.
@@ -80,7 +83,8 @@ pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
     Ok(Some(parse(&log)))
 }
 
-/// Has `program` assemble a PTX module into machine code for `arch`; `false` if it does not know the architecture.
+/// Has `program` assemble a PTX module into machine code for `arch`; `false` if it does not know
+/// the architecture.
 ///
 /// # Errors
 /// If ptxas cannot be started, or the file cannot be written.
@@ -99,7 +103,8 @@ pub fn assemble(program: &Path, module: &Path, arch: &str, to: &Path) -> Result<
 /// Reads the lines that `ptxas -v` prints for each entry.
 fn parse(log: &str) -> Vec<Usage> {
     let mut usages: Vec<Usage> = Vec::new();
-    // Properties of device functions are listed under the entry that calls them; only the entry's own lines count.
+    // Properties of device functions are listed under the entry that calls them; only the entry's
+    // own lines count.
     let mut own = false;
     for line in log.lines() {
         if let Some(rest) = line.split("Compiling entry function '").nth(1) {

@@ -1,9 +1,11 @@
 //! Splits a PTX module with many entries into modules with one entry each.
 
-/// A module for each entry: its name, and the source's header and declarations with that entry alone.
+/// A module for each entry: its name, and the source's header and declarations with that entry
+/// alone.
 ///
-/// A driver compiles everything in the module that it loads, so a module should hold what is used and no more.
-/// Everything that is not an entry (variables, device functions, declarations) is small, and goes into every module.
+/// A driver compiles everything in the module that it loads, so a module should hold what is used
+/// and no more. Everything that is not an entry (variables, device functions, declarations) is
+/// small, and goes into every module.
 pub(crate) fn split(ptx: &str) -> Result<Vec<(String, String)>, String> {
     let items = items(ptx)?;
     let mut entries = Vec::new();
@@ -41,7 +43,8 @@ fn entry_name(item: &str) -> Result<Option<String>, String> {
     Ok(Some(name.to_owned()))
 }
 
-/// The module's statements, without comments: header lines, declarations, and functions with their bodies.
+/// The module's statements, without comments: header lines, declarations, and functions with their
+/// bodies.
 fn items(ptx: &str) -> Result<Vec<String>, String> {
     let mut items = Vec::new();
     let mut item = String::new();

@@ -22,7 +22,8 @@ fn main() -> Result<(), apron::Error> {
         [(&raw const n).cast(), (&raw const a).cast(), (&raw const x_at).cast(), (&raw const y_at).cast()];
     let grid = Grid { blocks: (n.div_ceil(256), 1, 1), block: (256, 1, 1), shared: 0 };
     let mut stream = gpu.stream()?;
-    // SAFETY: these are the kernel's parameters; both rows have `n` floats and live until the stream is synchronized.
+    // SAFETY: these are the kernel's parameters; both rows have `n` floats and live until the
+    // stream is synchronized.
     unsafe { stream.launch(&saxpy, grid, &arguments)? };
     stream.synchronize()?;
 

@@ -103,7 +103,8 @@ fn the_language_version_can_be_raised() {
     assert_ne!(version(builder.build().unwrap()), "8.3");
 }
 
-/// A crate takes a file of another folder; it is compiled again when that file changes, and only then.
+/// A crate takes a file of another folder; it is compiled again when that file changes, and only
+/// then.
 #[test]
 fn a_further_folder_is_a_part_of_the_crate() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
 //! | [`tolerance`] | the error bound of a result by spectra |
 //!
-//! Borders are not index arithmetic here: a coordinate is folded back one step at a time until it lies in the image
-//! ([`fold`]), and a plane is padded before anything is summed ([`Padded`]).
+//! Borders are not index arithmetic here: a coordinate is folded back one step at a time until it
+//! lies in the image ([`fold`]), and a plane is padded before anything is summed ([`Padded`]).
 
 pub mod scalar;
 mod spot;
@@ -50,7 +50,8 @@ pub fn with_taps<T>(filter: &Filter, use_them: impl FnOnce(Taps<'_>) -> T) -> T 
     use_them(Taps { cols, rows, anchor, values: &values })
 }
 
-/// What the separable family computes a filter by: products of a row and a column, and the pixel times a factor.
+/// What the separable family computes a filter by: products of a row and a column, and the pixel
+/// times a factor.
 #[derive(Clone, Debug)]
 pub struct Products<'a> {
     /// The factor of the pixel itself.
@@ -117,7 +118,8 @@ impl Order {
         }
     }
 
-    /// The plane that the order makes of a plane of `size`; `products` are those that the filter is computed by.
+    /// The plane that the order makes of a plane of `size`; `products` are those that the filter is
+    /// computed by.
     ///
     /// # Panics
     /// If the order needs products, and there are none.
@@ -165,8 +167,8 @@ impl Order {
     }
 }
 
-/// How many roundings a result by way of spectra is off by at most, each half a unit in the last place of the sum of |tap|
-/// times the greatest |pixel|: [`apron::Variant::Fourier`] states it.
+/// How many roundings a result by way of spectra is off by at most, each half a unit in the last
+/// place of the sum of |tap| times the greatest |pixel|: [`apron::Variant::Fourier`] states it.
 pub const SPECTRAL_STEPS: usize = 16;
 
 /// What a result by way of spectra may be off by, where no pixel is beyond `greatest`.
@@ -176,7 +178,8 @@ pub fn tolerance(taps: Taps, greatest: f64) -> f64 {
 
 /// Where coordinate `i` finds its pixel among `n`; `None` if the border's constant is there.
 ///
-/// [`Border::Keep`] is answered as [`Border::Replicate`]: pixels that it concerns never use the answer (see [`kept`]).
+/// [`Border::Keep`] is answered as [`Border::Replicate`]: pixels that it concerns never use the
+/// answer (see [`kept`]).
 pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
     let n = i64::try_from(n).expect("an extent fits i64");
     while !(0..n).contains(&i) {
@@ -186,7 +189,8 @@ pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
             Border::Replicate | Border::Keep => i + if below { 1 } else { -1 },
             // The mirror stands on the edge of the picture: -1 is 0's image, n is n - 1's.
             Border::Reflect => (if below { -1 } else { 2 * n - 1 }) - i,
-            // The mirror stands on the middle of the edge pixel, and one pixel alone is its own image.
+            // The mirror stands on the middle of the edge pixel, and one pixel alone is its own
+            // image.
             Border::Reflect101 if n == 1 => 0,
             Border::Reflect101 => (if below { 0 } else { 2 * (n - 1) }) - i,
             Border::Wrap => i + if below { n } else { -n },
@@ -195,12 +199,14 @@ pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
     Some(i as usize)
 }
 
-/// Whether [`Border::Keep`] copies the pixel at `position` along one axis, because the window there leaves `0..extent`.
+/// Whether [`Border::Keep`] copies the pixel at `position` along one axis, because the window there
+/// leaves `0..extent`.
 pub fn kept(position: usize, anchor: usize, len: usize, extent: usize) -> bool {
     position < anchor || position + (len - anchor) > extent
 }
 
-/// A plane with what the border puts around it, so that the window at `(x, y)` begins at `(x, y)` of `data`.
+/// A plane with what the border puts around it, so that the window at `(x, y)` begins at `(x, y)`
+/// of `data`.
 #[derive(Debug)]
 pub struct Padded<T> {
     /// Values, row by row.
@@ -210,7 +216,8 @@ pub struct Padded<T> {
 }
 
 impl<T: Copy> Padded<T> {
-    /// Pads a plane of `width` by `height` values; `constant` is what [`Border::Constant`] puts outside.
+    /// Pads a plane of `width` by `height` values; `constant` is what [`Border::Constant`] puts
+    /// outside.
     pub fn new(
         plane: &[T],
         (width, height): (usize, usize),

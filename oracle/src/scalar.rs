@@ -1,4 +1,5 @@
-//! Plain references in f32, one for each order: loops in the order that is promised, and nothing else.
+//! Plain references in f32, one for each order: loops in the order that is promised, and nothing
+//! else.
 //!
 //! Every variant of a family, on every device, and every study of an order must give these bits.
 
@@ -36,9 +37,10 @@ pub fn separable(
     summed(plane, size, taps, &Products { centre: 0.0, terms: vec![pair] }, border)
 }
 
-/// The separable family: for each product, every row of the padded plane is filtered along itself and rounded to f32; then every column of
-/// what came out, that of the first product and then the others' for each tap; each time one sum, taps in ascending order. At last comes the
-/// pixel times its factor, unless that is 0. All by fused multiply-add.
+/// The separable family: for each product, every row of the padded plane is filtered along itself
+/// and rounded to f32; then every column of what came out, that of the first product and then the
+/// others' for each tap; each time one sum, taps in ascending order. At last comes the pixel times
+/// its factor, unless that is 0. All by fused multiply-add.
 pub fn summed(
     plane: &[f32],
     (width, height): (usize, usize),
@@ -72,8 +74,8 @@ pub fn summed(
     })
 }
 
-/// The order of products: one sum a pixel, taps column by column, top to bottom; the pixel times the row's tap is rounded, and
-/// added by a fused multiply-add with the column's.
+/// The order of products: one sum a pixel, taps column by column, top to bottom; the pixel times
+/// the row's tap is rounded, and added by a fused multiply-add with the column's.
 pub fn product(
     plane: &[f32],
     (width, height): (usize, usize),
@@ -111,7 +113,8 @@ fn rows(
     result
 }
 
-/// Adds `tap` times each value to its sum. Only for speed in many versions: a fused multiply-add is exact in each.
+/// Adds `tap` times each value to its sum. Only for speed in many versions: a fused multiply-add is
+/// exact in each.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn accumulate(tap: f32, values: &[f32], sums: &mut [f32]) {
     for (sum, &value) in sums.iter_mut().zip(values) {

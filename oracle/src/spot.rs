@@ -24,8 +24,9 @@ pub struct Wrong {
     pub expected: f64,
 }
 
-/// Holds a thousand values of a result, those of the corners among them, to sums in f64. `slack` is what they may be off by
-/// beyond the rounding of each step. Bytes made of bytes have [`byte_spots`].
+/// Holds a thousand values of a result, those of the corners among them, to sums in f64. `slack` is
+/// what they may be off by beyond the rounding of each step. Bytes made of bytes have
+/// [`byte_spots`].
 ///
 /// # Errors
 /// The first value that is wrong.
@@ -41,7 +42,8 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
         let index = |x: usize, y: usize| (y * width + x) * channels + channel;
         let Sum { mut value, scale } =
             sum(taps, border, (width, height), (x, y), |x, y| src[index(x, y)].into());
-        // Each tap, product and sum in f32 is off by half a unit in the last place at most; an integer by a half more.
+        // Each tap, product and sum in f32 is off by half a unit in the last place at most; an
+        // integer by a half more.
         let mut bound = (taps.values.len() + 2) as f64 * f64::from(f32::EPSILON) * scale + slack;
         if let Some(most) = most {
             value = value.clamp(0.0, most);

@@ -148,7 +148,8 @@ fn size(counts: &[i64]) -> u128 {
     counts.iter().map(|count| u128::from(count.unsigned_abs())).sum()
 }
 
-/// The counts and the least denominator of fractions that the taps are, rounded to f64; or all the same one, rounded to f32.
+/// The counts and the least denominator of fractions that the taps are, rounded to f64; or all the
+/// same one, rounded to f32.
 fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let is_one = taps.iter().all(|tap| *tap == taps[0]);
     let fraction = |tap: f64, denominator: u64| {
@@ -190,8 +191,8 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     })
 }
 
-/// The greatest power of two that the taps may be multiplied by, so that their nearest whole numbers' sizes add up to `limit` at
-/// most; `None` for zeros.
+/// The greatest power of two that the taps may be multiplied by, so that their nearest whole
+/// numbers' sizes add up to `limit` at most; `None` for zeros.
 fn greatest_power(taps: &[f64], limit: u64) -> Option<i32> {
     let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
     if greatest == 0.0 {
@@ -276,7 +277,8 @@ fn nearest_byte(sum: i128, denominator: i128) -> u8 {
 /// Where a coordinate's pixel is: `None` is the border's constant.
 type Place = Option<usize>;
 
-/// The byte of each pixel of a plane: the exact sum of whole taps times bytes over their denominator.
+/// The byte of each pixel of a plane: the exact sum of whole taps times bytes over their
+/// denominator.
 ///
 /// # Panics
 /// If the border's constant is no byte: such a filter has no bytes.
@@ -462,7 +464,8 @@ fn constant_byte(border: Border) -> u8 {
     if let Border::Constant(value) = border { value as u8 } else { 0 }
 }
 
-/// Adds `tap` times each value to its sum. Only for speed in many versions: whole numbers are exact in each.
+/// Adds `tap` times each value to its sum. Only for speed in many versions: whole numbers are exact
+/// in each.
 #[multiversion(targets("x86_64+avx2"))]
 fn accumulate(tap: i64, values: &[i64], sums: &mut [i64]) {
     for (sum, &value) in sums.iter_mut().zip(values) {

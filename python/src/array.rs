@@ -105,7 +105,8 @@ pub(crate) fn is_apart(array: &Bound<'_, PyUntypedArray>) -> bool {
     })
 }
 
-/// The bytes from the lowest to behind the highest that an array's values lie in, counted from its first value.
+/// The bytes from the lowest to behind the highest that an array's values lie in, counted from its
+/// first value.
 pub(crate) fn span(shape: &[usize], strides: &[isize], size: usize) -> (isize, isize) {
     if shape.contains(&0) {
         return (0, 0);

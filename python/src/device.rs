@@ -1,4 +1,5 @@
-//! Arrays in a GPU's memory: those of other libraries, as they describe them, and `DeviceArray`, which describes itself to them.
+//! Arrays in a GPU's memory: those of other libraries, as they describe them, and `DeviceArray`,
+//! which describes itself to them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -90,7 +91,8 @@ static STREAMS: Mutex<VecDeque<Known>> = Mutex::new(VecDeque::new());
 /// How many of them.
 const MOST_STREAMS: usize = 16;
 
-/// A stream's handle as the driver takes it. To `__cuda_array_interface__` and DLPack the legacy default stream is 1, since there 0 says nothing.
+/// A stream's handle as the driver takes it. To `__cuda_array_interface__` and DLPack the legacy
+/// default stream is 1, since there 0 says nothing.
 fn driver_handle(handle: u64) -> *mut c_void {
     (if handle == 1 { 0 } else { handle }) as *mut c_void
 }
@@ -105,7 +107,8 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         streams.push_front(known);
         return stream;
     }
-    // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object that it belongs to, is kept as long.
+    // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object
+    // that it belongs to, is kept as long.
     let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
     streams.push_front(Known {
@@ -115,14 +118,15 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         _owner: owner.clone().unbind(),
     });
     let last = if streams.len() > MOST_STREAMS { streams.pop_back() } else { None };
-    // Its stream is waited for before its object goes, which may let another thread run that wants the list.
+    // Its stream is waited for before its object goes, which may let another thread run that wants
+    // the list.
     drop(streams);
     drop(last);
     stream
 }
 
-/// Puts the filtering of one device array into another into a stream of their library's, or, if none is given, into a stream of apron's and
-/// waits for it.
+/// Puts the filtering of one device array into another into a stream of their library's, or, if
+/// none is given, into a stream of apron's and waits for it.
 #[pyfunction]
 #[pyo3(name = "enqueue", signature = (plan, device, source, target, axis, stream, owner))]
 #[expect(clippy::too_many_arguments, reason = "two arrays and a stream, as Python tells them")]
@@ -146,7 +150,8 @@ pub(crate) fn enqueue_foreign(
     enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), foreign)
 }
 
-/// Filters one array into another in a stream, or, if there is none, in one of apron's own, which is waited for.
+/// Filters one array into another in a stream, or, if there is none, in one of apron's own, which
+/// is waited for.
 fn enqueue(
     py: Python<'_>,
     (plan, alpha): (&apron::Plan, Alpha),
@@ -162,8 +167,8 @@ fn enqueue(
                 Alpha::Filter => plan.run_region(src, dst, 0..width, 0..height, stream),
                 alpha => plan.run_region_with_alpha(src, dst, 0..width, 0..height, (alpha, stream)),
             };
-        // SAFETY: the arrays' library says that these values are there. Python's caller keeps the arrays, and libraries free memory in
-        // stream order. Views that overlap are refused.
+        // SAFETY: the arrays' library says that these values are there. Python's caller keeps the
+        // arrays, and libraries free memory in stream order. Views that overlap are refused.
         let (src, mut dst) = unsafe {
             (
                 DeviceView::from_raw(
@@ -204,7 +209,8 @@ fn enqueue(
 pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<()> {
     py.detach(|| {
         let gpu = Gpu::open(device)?;
-        // SAFETY: the library gave this handle as that of a stream of this GPU, for its array to be waited for.
+        // SAFETY: the library gave this handle as that of a stream of this GPU, for its array to be
+        // waited for.
         unsafe { gpu.stream_from_raw(driver_handle(handle)) }.synchronize()
     })
     .map_err(error)
@@ -212,8 +218,9 @@ pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<
 
 /// An array in a GPU's memory, of type uint8, uint16, float16 or float32.
 ///
-/// :func:`apron.to_device` makes one, and a plan whose image is one, or is a device array of a library that is not known here. Libraries take
-/// it without a copy, by ``__cuda_array_interface__`` or DLPack. Nothing is pending that writes to it.
+/// :func:`apron.to_device` makes one, and a plan whose image is one, or is a device array of a
+/// library that is not known here. Libraries take it without a copy, by
+/// ``__cuda_array_interface__`` or DLPack. Nothing is pending that writes to it.
 #[pyclass(frozen, module = "apron", name = "DeviceArray")]
 pub(crate) struct DeviceArray {
     /// What the memory belongs to.
@@ -228,8 +235,8 @@ pub(crate) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// A new array of two or three dimensions, its values whatever was there. Its rows, those of all planes where channels are the first axis,
-    /// are those of an image.
+    /// A new array of two or three dimensions, its values whatever was there. Its rows, those of
+    /// all planes where channels are the first axis, are those of an image.
     fn new(gpu: &Gpu, scalar: Scalar, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
         let ([height, width, channels], _) = dims(&shape, &vec![0; shape.len()], axis, 0)?;
         let planar = match (shape.len(), axis) {

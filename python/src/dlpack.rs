@@ -1,4 +1,5 @@
-//! DLPack: how array libraries hand each other their arrays. The structures are those of `dlpack.h`, versions 0.8 and 1.0.
+//! DLPack: how array libraries hand each other their arrays. The structures are those of
+//! `dlpack.h`, versions 0.8 and 1.0.
 
 use std::any::Any;
 use std::ffi::{CStr, c_void};
@@ -84,7 +85,8 @@ fn dtype(scalar: Scalar) -> Type {
     Type { code, bits: 8 * scalar.bytes() as u8, lanes: 1 }
 }
 
-/// What a tensor that is handed out belongs to: the memory, and the arrays that the tensor points to.
+/// What a tensor that is handed out belongs to: the memory, and the arrays that the tensor points
+/// to.
 struct Context {
     _owner: Arc<dyn Any + Send + Sync>,
     shape: Vec<i64>,
@@ -134,11 +136,13 @@ impl Array {
     /// Takes over a capsule of another library's.
     ///
     /// # Errors
-    /// `BufferError` if it is none, or was taken already; `TypeError` for a type that kernels do not take.
+    /// `BufferError` if it is none, or was taken already; `TypeError` for a type that kernels do
+    /// not take.
     pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let pointer = capsule.as_ptr();
-        // SAFETY: a capsule; the names are static. What has one of these names holds the structure, by the standard, and it stays alive
-        // until its deleter is called, by whoever renamed the capsule: here. Its shape and strides have `ndim` elements.
+        // SAFETY: a capsule; the names are static. What has one of these names holds the structure,
+        // by the standard, and it stays alive until its deleter is called, by whoever renamed the
+        // capsule: here. Its shape and strides have `ndim` elements.
         unsafe {
             let (tensor, readonly, owner): (*const Tensor, bool, Arc<dyn Any + Send + Sync>) =
                 if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
@@ -214,7 +218,8 @@ struct Taken(*mut Managed);
 /// Likewise.
 struct TakenVersioned(*mut ManagedVersioned);
 
-// SAFETY: by the standard the deleter may be called from any thread, and nothing else is done with the pointer.
+// SAFETY: by the standard the deleter may be called from any thread, and nothing else is done with
+// the pointer.
 unsafe impl Send for Taken {}
 // SAFETY: likewise.
 unsafe impl Sync for Taken {}
@@ -225,7 +230,8 @@ unsafe impl Sync for TakenVersioned {}
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: the tensor was taken over, so its deleter is called here, and once. Libraries' deleters may need Python's lock.
+        // SAFETY: the tensor was taken over, so its deleter is called here, and once. Libraries'
+        // deleters may need Python's lock.
         Python::attach(|_| unsafe {
             if let Some(deleter) = (*self.0).deleter {
                 deleter(self.0);
@@ -251,7 +257,8 @@ fn capsule<'py>(
     name: &'static CStr,
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the name is static, and the destructor knows what the pointer is. A new reference, or null with an exception set.
+    // SAFETY: the name is static, and the destructor knows what the pointer is. A new reference, or
+    // null with an exception set.
     unsafe {
         Bound::from_owned_ptr_or_err(
             py,

@@ -25,16 +25,19 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 
 /// A window of taps, and its anchor: the cell that lies on the output pixel.
 ///
-/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The anchor is the middle, ``size // 2``, unless
-/// another one is given. Filters are immutable, equal if they compute the same, hashable, and can be pickled.
+/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The
+/// anchor is the middle, ``size // 2``, unless another one is given. Filters are immutable, equal
+/// if they compute the same, hashable, and can be pickled.
 ///
-/// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. Only :attr:`shape` is NumPy's ``(rows, columns)``.
+/// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. Only
+/// :attr:`shape` is NumPy's ``(rows, columns)``.
 ///
 /// Parameters
 /// ----------
 /// text : str
-///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``, ``"taps:0 1 0; 1 -4 1; 0 1 0"``,
-///     ``"separable:row=1 2 1,column=1 2 1"``, each with an anchor if ``@x,y`` follows.
+///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``, ``"taps:0 1 0;
+///     1 -4 1; 0 1 0"``, ``"separable:row=1 2 1,column=1 2 1"``, each with an anchor if ``@x,y``
+///     follows.
 ///
 /// Raises
 /// ------
@@ -67,9 +70,9 @@ impl Filter {
     /// Parameters
     /// ----------
     /// taps : array_like
-    ///     Of two dimensions: rows and columns. Whether they are the product of a row and a column is detected.
-    /// anchor : tuple of int, optional
-    ///     Column and row of the cell that lies on the output pixel; the middle unless given.
+    ///     Of two dimensions: rows and columns. Whether they are the product of a row and a column
+    ///     is detected. anchor : tuple of int, optional Column and row of the cell that lies on the
+    ///     output pixel; the middle unless given.
     ///
     /// Returns
     /// -------
@@ -78,7 +81,8 @@ impl Filter {
     /// Raises
     /// ------
     /// ValueError
-    ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor lies outside.
+    ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor
+    ///     lies outside.
     #[staticmethod]
     #[pyo3(signature = (taps, anchor = None))]
     fn from_taps(taps: &Bound<'_, PyAny>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
@@ -131,11 +135,11 @@ impl Filter {
     /// Parameters
     /// ----------
     /// sigma : float or pair of float, optional
-    ///     The standard deviation in pixels, or ``(sigma_x, sigma_y)``, in the order of `size`: ``(3, 1)`` blurs more along
-    ///     the rows. :func:`apron.ndimage.gaussian_filter` has SciPy's order, ``(sigma_y, sigma_x)``. Without a size,
-    ///     the window has SciPy's radius along each axis, ``int(4 * sigma + 0.5)``.
-    /// size : int or pair of int, optional
-    ///     Columns and rows of the window. Without `sigma`, that of OpenCV for the size.
+    ///     The standard deviation in pixels, or ``(sigma_x, sigma_y)``, in the order of `size`:
+    ///     ``(3, 1)`` blurs more along the rows. :func:`apron.ndimage.gaussian_filter` has SciPy's
+    ///     order, ``(sigma_y, sigma_x)``. Without a size, the window has SciPy's radius along each
+    ///     axis, ``int(4 * sigma + 0.5)``. size : int or pair of int, optional Columns and rows of
+    ///     the window. Without `sigma`, that of OpenCV for the size.
     ///
     /// Returns
     /// -------
@@ -246,14 +250,16 @@ impl Filter {
         Self(apron::Filter::emboss())
     }
 
-    /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x axis.
+    /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x
+    /// axis.
     #[staticmethod]
     #[pyo3(signature = (length, angle = 0.0))]
     fn motion(length: f64, angle: f64) -> PyResult<Self> {
         Self::of(apron::Filter::motion(length, angle))
     }
 
-    /// The filter rotated by 180 degrees, with its anchor: its correlation is the original's convolution.
+    /// The filter rotated by 180 degrees, with its anchor: its correlation is the original's
+    /// convolution.
     fn flipped(&self) -> Self {
         Self(self.0.clone().flipped())
     }

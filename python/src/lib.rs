@@ -1,4 +1,5 @@
-//! apron for Python: the extension module `apron._apron`. The package around it, in `package/apron`, is Python.
+//! apron for Python: the extension module `apron._apron`. The package around it, in
+//! `package/apron`, is Python.
 
 mod array;
 mod device;

@@ -32,8 +32,8 @@ fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
     })
 }
 
-/// The type of values of this letter and so many bytes, with SciPy's conversions; none for those that SciPy does not filter either. Truth
-/// values are bytes.
+/// The type of values of this letter and so many bytes, with SciPy's conversions; none for those
+/// that SciPy does not filter either. Truth values are bytes.
 fn kind(kind: (u8, usize)) -> Option<Kind> {
     Some(match kind {
         (b'b' | b'u', 1) => Kind::cast::<u8>(),
@@ -50,7 +50,8 @@ fn kind(kind: (u8, usize)) -> Option<Kind> {
     })
 }
 
-/// SciPy's sums of a window along one axis: sides are paired where their taps agree to within f64's epsilon.
+/// SciPy's sums of a window along one axis: sides are paired where their taps agree to within f64's
+/// epsilon.
 fn sums_along(taps: &[f64]) -> Sums {
     let (size, half) = (taps.len(), taps.len() / 2);
     let agree = |sign: f64| {
@@ -83,8 +84,9 @@ fn run(
         return output.set_item(pyo3::types::PyEllipsis::get(input.py()), temporary);
     }
     let (source, target) = (memory(input)?, memory(output)?);
-    // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is not shared between these two. That no
-    // other thread writes to them meanwhile is the caller's promise, as for every function of NumPy that releases the GIL.
+    // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is
+    // not shared between these two. That no other thread writes to them meanwhile is the caller's
+    // promise, as for every function of NumPy that releases the GIL.
     without_lock(input.py(), || unsafe {
         passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(()))
     })?
@@ -153,7 +155,8 @@ pub(crate) fn uniform_filter1d(
     run(input, output, &reach, &sums, self::mode(mode, cval)?)
 }
 
-/// Correlates with a window of as many dimensions as the array. Taps up to f64's epsilon do not take part.
+/// Correlates with a window of as many dimensions as the array. Taps up to f64's epsilon do not
+/// take part.
 #[pyfunction]
 pub(crate) fn correlate(
     input: &Bound<'_, PyUntypedArray>,

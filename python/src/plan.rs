@@ -14,31 +14,27 @@ use crate::array;
 use crate::filter::{Filter, error};
 use crate::threads::without_lock;
 
-/// A filter ready to run on a device, with a rule for what lies outside the image. It filters images of any size, from any thread.
+/// A filter ready to run on a device, with a rule for what lies outside the image. It filters
+/// images of any size, from any thread.
 ///
 /// Parameters
 /// ----------
 /// filter : Filter or str
-///     The filter, or the text of one.
-/// border : str, default "reflect101"
-///     What lies outside the image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap", or "keep", which copies
-///     the image where the window leaves it.
-/// device : str, default "auto"
-///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto": for each call the CPU or the first GPU, whichever is predicted to be faster.
-/// variant : str, optional
-///     The variant to run; chosen for each size of image unless given.
-/// memory : int, optional
-///     The most bytes of a GPU's memory that a call takes for images on the host.
-/// autotune : bool, default False
-///     Whether to measure which variant is fastest on this GPU.
-/// alpha : str, optional
-///     What becomes of the last channel of an image of two, four or more channels; one and three
-///     are colours. "filter" filters it as the others. "premultiply" weighs the colours by it, so
-///     that the colour of transparent pixels does not bleed. "premultiplied" is for colours that
-///     are multiplied by alpha already: averages filter every channel, other filters copy alpha.
-///     "keep" copies it. "auto" is "premultiply" for averages, whose taps are not negative and sum
-///     to 1, and "keep" for other filters. Unless given, it is "filter" for arrays, which do not
-///     say what their channels are, and "auto" for PIL images, which do.
+///     The filter, or the text of one. border : str, default "reflect101" What lies outside the
+///     image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap",
+///     or "keep", which copies the image where the window leaves it. device : str, default "auto"
+///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto": for each call the CPU or the first GPU,
+///     whichever is predicted to be faster. variant : str, optional The variant to run; chosen for
+///     each size of image unless given. memory : int, optional The most bytes of a GPU's memory
+///     that a call takes for images on the host. autotune : bool, default False Whether to measure
+///     which variant is fastest on this GPU. alpha : str, optional What becomes of the last channel
+///     of an image of two, four or more channels; one and three are colours. "filter" filters it as
+///     the others. "premultiply" weighs the colours by it, so that the colour of transparent pixels
+///     does not bleed. "premultiplied" is for colours that are multiplied by alpha already:
+///     averages filter every channel, other filters copy alpha. "keep" copies it. "auto" is
+///     "premultiply" for averages, whose taps are not negative and sum to 1, and "keep" for other
+///     filters. Unless given, it is "filter" for arrays, which do not say what their channels are,
+///     and "auto" for PIL images, which do.
 ///
 /// Raises
 /// ------
@@ -151,13 +147,15 @@ impl Plan {
         self.variant.map(Variant::name)
     }
 
-    /// Where this thread's last call ran, if the device is "auto": "cpu" or "gpu:0". Else the device.
+    /// Where this thread's last call ran, if the device is "auto": "cpu" or "gpu:0". Else the
+    /// device.
     #[getter]
     fn ran_on(&self) -> String {
         self.plan.ran_on().to_string()
     }
 
-    /// Why "auto" became the CPU, if it did: there is no driver, or the GPU could not be opened, or was lost.
+    /// Why "auto" became the CPU, if it did: there is no driver, or the GPU could not be opened, or
+    /// was lost.
     #[getter]
     fn fallback(&self) -> Option<String> {
         self.plan.fallback().map(ToString::to_string)
@@ -211,41 +209,39 @@ impl Plan {
 
     /// Filter an image.
     ///
-    /// Python's lock is released meanwhile: no other thread may write to the image, or use the output.
+    /// Python's lock is released meanwhile: no other thread may write to the image, or use the
+    /// output.
     ///
     /// Parameters
     /// ----------
     /// image : array
-    ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those of libraries with DLPack, CuPy's and PyTorch's on
-    ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Where the
-    ///     image or the result is of float64 or of another type of integers, everything is computed in float64, on the CPU.
-    /// out : array, optional
-    ///     Where the result goes; of the same shape, of any of these types. It may be the image, but not on a GPU.
-    /// axis : int, default -1
-    ///     The axis of the channels of an image of three dimensions; 0 for planes.
-    /// dtype : dtype, optional
-    ///     The result's type; the image's unless given. float32 keeps a derivative's sign. Integers are rounded half to even and saturated.
+    ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those
+    ///     of libraries with DLPack, CuPy's and PyTorch's on a GPU, Dask's, and what NumPy makes an
+    ///     array of. The types uint8, uint16, float16 and float32 are filtered as they are. Where
+    ///     the image or the result is of float64 or of another type of integers, everything is
+    ///     computed in float64, on the CPU. out : array, optional Where the result goes; of the
+    ///     same shape, of any of these types. It may be the image, but not on a GPU. axis : int,
+    ///     default -1 The axis of the channels of an image of three dimensions; 0 for planes. dtype
+    ///     : dtype, optional The result's type; the image's unless given. float32 keeps a
+    ///     derivative's sign. Integers are rounded half to even and saturated.
     ///
     /// Returns
     /// -------
     /// array
-    ///     The result: `out`, or a new array of the image's kind. An image on a GPU is filtered there, in its library's current stream, without a
-    ///     copy; the result may not have been computed yet when this returns.
+    ///     The result: `out`, or a new array of the image's kind. An image on a GPU is filtered
+    ///     there, in its library's current stream, without a copy; the result may not have been
+    ///     computed yet when this returns.
     ///
-    /// Notes
-    /// -----
-    /// A view whose rows, or whose planes' rows, have their pixels side by side is read and written where it is, whatever lies between
-    /// the rows. Other views are copied once.
+    /// Notes ----- A view whose rows, or whose planes' rows, have their pixels side by side is read
+    /// and written where it is, whatever lies between the rows. Other views are copied once.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     For another number of dimensions, an axis that there is not, or an output of another shape, or read-only. For float64 or other
-    ///     integers if the device is a GPU, and for 64-bit integers beyond 2**53, which float64 does not hold.
-    /// TypeError
-    ///     For other types.
-    /// MemoryError
-    ///     If the host or the GPU has no room for it.
+    ///     For another number of dimensions, an axis that there is not, or an output of another
+    ///     shape, or read-only. For float64 or other integers if the device is a GPU, and for
+    ///     64-bit integers beyond 2**53, which float64 does not hold. TypeError For other types.
+    ///     MemoryError If the host or the GPU has no room for it.
     #[pyo3(signature = (image, out = None, *, axis = -1, dtype = None))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,
@@ -292,8 +288,8 @@ impl Plan {
             (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
             (None, None) => src.dtype(),
         };
-        // Each pair of types is an engine of its own in the binary. What is neither the source's type nor f32 is converted from f32, which gives
-        // the same bits.
+        // Each pair of types is an engine of its own in the binary. What is neither the source's
+        // type nor f32 is converted from f32, which gives the same bits.
         let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else {
             return Ok(None);
         };
@@ -306,7 +302,8 @@ impl Plan {
         if self.mode(source.channels) != Alpha::Filter && !source.interleaved {
             return self.on_pixels(src, out, axis, wanted);
         }
-        // Into the output itself where rows of pixels can be written there, and where it is not the source.
+        // Into the output itself where rows of pixels can be written there, and where it is not the
+        // source.
         if let Some(out) = out
             && let Some(target) =
                 Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
@@ -378,7 +375,8 @@ impl Plan {
         }
     }
 
-    /// Filters an array in f64, if its type or the result's is a number that [`Plan::on_host`] does not take; none for other types.
+    /// Filters an array in f64, if its type or the result's is a number that [`Plan::on_host`] does
+    /// not take; none for other types.
     fn in_f64<'py>(
         &self,
         src: &Bound<'py, PyUntypedArray>,
@@ -410,9 +408,10 @@ impl Plan {
         };
         let target = array::picture(&result, to, axis)?;
         let alpha = Some(self.mode(source.shape[2])).filter(|&mode| mode != Alpha::Filter);
-        // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep. They share no
-        // byte, and the result's values share none either. That no other thread writes to them
-        // meanwhile is the caller's promise, as for every function of NumPy that releases the lock.
+        // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep. They
+        // share no byte, and the result's values share none either. That no other thread writes to
+        // them meanwhile is the caller's promise, as for every function of NumPy that releases the
+        // lock.
         without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?
             .map_err(error)?;
         Ok(Some(match out {
@@ -450,8 +449,9 @@ fn run<S: Pixel, D: Pixel>(
     alpha: Alpha,
 ) -> apron::Result<()> {
     for plane in 0..source.planes() {
-        // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share no byte. That no other thread writes to
-        // them meanwhile is Python's caller's promise, as for every function of NumPy that releases the lock.
+        // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share
+        // no byte. That no other thread writes to them meanwhile is Python's caller's promise, as
+        // for every function of NumPy that releases the lock.
         let (src, mut dst) = unsafe { (source.view::<S>(plane)?, target.view_mut::<D>(plane)?) };
         match alpha {
             Alpha::Filter => plan.run(&src, &mut dst)?,
@@ -506,7 +506,8 @@ fn like<'py>(
     dtype: Bound<'py, PyArrayDescr>,
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
     let py = array.py();
-    // SAFETY: NumPy reads the array, takes the reference to the type, and returns a new array or null with an exception set.
+    // SAFETY: NumPy reads the array, takes the reference to the type, and returns a new array or
+    // null with an exception set.
     let new = unsafe {
         let order = NPY_ORDER::NPY_KEEPORDER;
         let new = PY_ARRAY_API.PyArray_NewLikeArray(
@@ -521,7 +522,8 @@ fn like<'py>(
     Ok(new.cast_into()?)
 }
 
-/// An array as a picture: rows of pixels whose channels are side by side, or a plane for each channel.
+/// An array as a picture: rows of pixels whose channels are side by side, or a plane for each
+/// channel.
 pub(crate) struct Layout {
     data: *mut u8,
     scalar: Scalar,
@@ -628,13 +630,15 @@ impl Layout {
     unsafe fn view<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageView<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
-        // SAFETY: the rows lie in the array, whose address and strides are multiples of a value's size.
+        // SAFETY: the rows lie in the array, whose address and strides are multiples of a value's
+        // size.
         let values = unsafe { std::slice::from_raw_parts(data, len) };
         ImageView::with_stride(values, self.width, self.height, channels, stride)
     }
 
     /// # Safety
-    /// The array is there for `'a`, its values are of type `P`, and nobody else uses them or what lies between its rows.
+    /// The array is there for `'a`, its values are of type `P`, and nobody else uses them or what
+    /// lies between its rows.
     unsafe fn view_mut<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageViewMut<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();

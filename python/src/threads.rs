@@ -1,4 +1,5 @@
-//! Threads. Those of rayon's own pool do not survive a fork, after which work for them would wait for ever.
+//! Threads. Those of rayon's own pool do not survive a fork, after which work for them would wait
+//! for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -118,7 +118,8 @@ pub(crate) fn class_mul24(problem: &Problem<'_>) -> Result<(), String> {
     class(problem).and_then(|()| short_indices(problem, (1 << 23) - 32))
 }
 
-/// Whether indices into a plane are below 2^31, and a stride and the number of rows at most so much.
+/// Whether indices into a plane are below 2^31, and a stride and the number of rows at most so
+/// much.
 fn short_indices(problem: &Problem<'_>, most: usize) -> Result<(), String> {
     let Shape { width, height, channels } = problem.shape;
     // Of planes that take turns row by row, all lie in a stride.

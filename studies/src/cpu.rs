@@ -1,4 +1,5 @@
-//! The studies' results on the CPU: apron's for the orders that it has, and the oracle's plain loop for the other.
+//! The studies' results on the CPU: apron's for the orders that it has, and the oracle's plain loop
+//! for the other.
 
 use apron::{Border, Device, Error, Filter, Image, Plan, Result, Shape, Variant};
 use oracle::Order;

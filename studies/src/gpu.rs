@@ -17,13 +17,14 @@ use crate::{Problem, Study};
 
 static TIERS: &[Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// The studies' kernels, as the build embedded them. Those of apron that studies launch are in [`apron::gpu::embedded`].
+/// The studies' kernels, as the build embedded them. Those of apron that studies launch are in
+/// [`apron::gpu::embedded`].
 pub fn kernels() -> &'static [Tier] {
     TIERS
 }
 
-/// An image whose channels take turns row by row, each row at a multiple of 8 floats: no less will do for vector loads and for
-/// textures.
+/// An image whose channels take turns row by row, each row at a multiple of 8 floats: no less will
+/// do for vector loads and for textures.
 ///
 /// # Errors
 /// As [`Gpu::image`].
@@ -32,8 +33,8 @@ pub fn image_by_rows(gpu: &Gpu, shape: Shape) -> Result<DeviceImage> {
     gpu.image_with(shape, plane.saturating_mul(shape.channels), plane)
 }
 
-/// A study made ready to filter images on a GPU. It has an intermediate image of its own, so one plan's work belongs in one
-/// stream at a time.
+/// A study made ready to filter images on a GPU. It has an intermediate image of its own, so one
+/// plan's work belongs in one stream at a time.
 #[derive(Debug)]
 pub struct StudyPlan {
     study: Study,
@@ -44,7 +45,8 @@ pub struct StudyPlan {
     window: Window,
     functions: Vec<Function>,
     taps: Taps,
-    // Dropped before the textures: the driver frees memory when the device has done all work that may use either.
+    // Dropped before the textures: the driver frees memory when the device has done all work that
+    // may use either.
     middle: Option<DeviceImage>,
     textures: Textures,
 }
@@ -95,10 +97,12 @@ impl std::fmt::Debug for Size {
 }
 
 impl Study {
-    /// Makes the study ready on a GPU; `block` is the shape of a block in threads, where its kernel takes any.
+    /// Makes the study ready on a GPU; `block` is the shape of a block in threads, where its kernel
+    /// takes any.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it never runs this filter under this border; memory and driver errors.
+    /// [`Error::Unsupported`] if it never runs this filter under this border; memory and driver
+    /// errors.
     pub fn plan(
         self,
         filter: &Filter,
@@ -154,12 +158,12 @@ impl StudyPlan {
         })
     }
 
-    /// Filters an image that is on the device into another one there. The work is put into `stream` and may not have finished
-    /// when the function returns.
+    /// Filters an image that is on the device into another one there. The work is put into `stream`
+    /// and may not have finished when the function returns.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::Parameter`] if something is another GPU's, else as [`StudyPlan::takes`];
-    /// memory and driver errors.
+    /// [`Error::Mismatch`] if sizes differ, [`Error::Parameter`] if something is another GPU's,
+    /// else as [`StudyPlan::takes`]; memory and driver errors.
     pub fn run_on_device(
         &mut self,
         src: &DeviceImage,
@@ -208,7 +212,8 @@ impl StudyPlan {
         Ok(())
     }
 
-    /// The intermediate image: its address, stride and plane stride. It is laid out as the destination.
+    /// The intermediate image: its address, stride and plane stride. It is laid out as the
+    /// destination.
     fn middle(&mut self, dst: &DeviceImage, stream: &Stream) -> Result<(u64, usize, usize)> {
         let layout = |image: &DeviceImage| (image.shape(), image.stride(), image.plane_stride());
         if self.middle.as_ref().is_none_or(|middle| layout(middle) != layout(dst)) {
@@ -276,9 +281,10 @@ impl StudyPlan {
         };
         let arguments: Vec<_> =
             [first].into_iter().chain(launch.arguments.iter().filter_map(of)).collect();
-        // SAFETY: every entry of a study takes a frame, apron's take a pass; and then each takes what its row of the table says, of which the taps are at least as many as
-        // it takes by value. The frame describes images of this GPU, which are as large as the shape that the study accepted;
-        // images and taps are freed when the device has done all work, not before.
+        // SAFETY: every entry of a study takes a frame, apron's take a pass; and then each takes
+        // what its row of the table says, of which the taps are at least as many as it takes by
+        // value. The frame describes images of this GPU, which are as large as the shape that the
+        // study accepted; images and taps are freed when the device has done all work, not before.
         unsafe { stream.launch(&self.functions[index], grid, &arguments) }
     }
 }

@@ -1,5 +1,6 @@
-//! Studies: convolution as other documents have it, step by step, each step a kernel that `docs/ladder.md` measures beside its
-//! document's time. The benchmark and the tests run them; apron itself knows nothing of them.
+//! Studies: convolution as other documents have it, step by step, each step a kernel that
+//! `docs/ladder.md` measures beside its document's time. The benchmark and the tests run them;
+//! apron itself knows nothing of them.
 //!
 //! | module | what it is |
 //! | --- | --- |
@@ -29,7 +30,8 @@ use table::{Row, TABLE};
 /// One step of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Study {
-    /// A blog's ladder: taps and pixels from global memory. apron's own kernel, with blocks of any shape.
+    /// A blog's ladder: taps and pixels from global memory. apron's own kernel, with blocks of any
+    /// shape.
     DirectNaive,
     /// Taps from the constant bank. apron's own kernel, with blocks of any shape.
     DirectConstant,

@@ -18,7 +18,8 @@ pub(crate) struct Row {
     pub(crate) order: Order,
     pub(crate) summary: &'static str,
     pub(crate) accepts: fn(&Problem<'_>) -> Result<(), String>,
-    /// Its kernels, one after the other: one, or a row pass into an intermediate image and a column pass out of it.
+    /// Its kernels, one after the other: one, or a row pass into an intermediate image and a column
+    /// pass out of it.
     pub(crate) launches: &'static [Launch],
 }
 

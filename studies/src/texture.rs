@@ -1,6 +1,7 @@
 //! Texture objects: pixels read through the texture units.
 //!
-//! apron defines the driver's symbols once for a program, so the two called here are in its list: `host/src/gpu/driver/sys.rs`.
+//! apron defines the driver's symbols once for a program, so the two called here are in its list:
+//! `host/src/gpu/driver/sys.rs`.
 
 use apron::gpu::{Gpu, Stream};
 use apron::{Error, Result};
@@ -8,8 +9,8 @@ use cust::sys;
 use study_kernels::border;
 use study_kernels::frame::Frame;
 
-/// The texture objects that a plan's work uses. An object is an address and a rule, so it may be used again as long as the
-/// memory at that address is laid out alike, whoever owns it.
+/// The texture objects that a plan's work uses. An object is an address and a rule, so it may be
+/// used again as long as the memory at that address is laid out alike, whoever owns it.
 #[derive(Debug, Default)]
 pub(crate) struct Textures {
     made: Vec<(Key, sys::CUtexObject)>,
@@ -31,8 +32,8 @@ struct Key {
 const MOST: usize = 256;
 
 impl Textures {
-    /// A texture of the frame's first source plane. Outside it lies the border's value under CONSTANT; else the edge is
-    /// repeated.
+    /// A texture of the frame's first source plane. Outside it lies the border's value under
+    /// CONSTANT; else the edge is repeated.
     pub(crate) fn of(
         &mut self,
         gpu: &Gpu,
@@ -109,7 +110,8 @@ impl Drop for Textures {
         // An error has no one to go to; the next call reports it.
         if self.gpu.as_ref().is_some_and(|gpu| gpu.make_current().is_ok()) {
             for (_, object) in self.made.drain(..) {
-                // SAFETY: made by `create`; the device has finished what used it, as the owner has seen to.
+                // SAFETY: made by `create`; the device has finished what used it, as the owner has
+                // seen to.
                 let _ = unsafe { sys::cuTexObjectDestroy(object) };
             }
         }

@@ -115,8 +115,8 @@ fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[
     file
 }
 
-/// Uncompressed strips of any height and order, of both byte orders and kinds of TIFF; what lies in the file in another way is read as a
-/// whole, as ever.
+/// Uncompressed strips of any height and order, of both byte orders and kinds of TIFF; what lies in
+/// the file in another way is read as a whole, as ever.
 fn tiffs() -> Result<(), Failed> {
     let bench = Bench::new();
     let plain = Kind {

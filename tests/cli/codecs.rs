@@ -1,5 +1,6 @@
-//! Pictures in files, through the tool alone: what one format holds, the next one gets. Judged by other programs in
-//! `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`, where Python has them.
+//! Pictures in files, through the tool alone: what one format holds, the next one gets. Judged by
+//! other programs in `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`, where Python
+//! has them.
 
 use std::ffi::OsString;
 

@@ -1,5 +1,5 @@
-//! Faults of the machine in the middle of a job: no incomplete file appears under an output's name, and a file that was there
-//! before is unchanged.
+//! Faults of the machine in the middle of a job: no incomplete file appears under an output's name,
+//! and a file that was there before is unchanged.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -1,5 +1,5 @@
-//! Pictures that follow one another, on pipes and with `--frames`, and bytes behind a picture: every byte of an input is
-//! a picture's, or is named.
+//! Pictures that follow one another, on pipes and with `--frames`, and bytes behind a picture:
+//! every byte of an input is a picture's, or is named.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -530,7 +530,8 @@ fn files() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A JPEG with an index of the Multi-Picture Format and the picture that it names, so many bytes apart.
+/// A JPEG with an index of the Multi-Picture Format and the picture that it names, so many bytes
+/// apart.
 fn with_index(first: &[u8], second: &[u8], apart: usize) -> Vec<u8> {
     let entry = |tag: u16, kind: u16, count: u32, value: [u8; 4]| {
         [&tag.to_be_bytes()[..], &kind.to_be_bytes(), &count.to_be_bytes(), &value].concat()

@@ -21,7 +21,8 @@ fn corpus() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus"))
 }
 
-/// Every file of the corpus, of which some are taken and some refused, and thousands of changed ones.
+/// Every file of the corpus, of which some are taken and some refused, and thousands of changed
+/// ones.
 fn fuzzed(target: &Target) -> Result<(), Failed> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(corpus().join(target.name))? {

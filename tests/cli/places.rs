@@ -1,4 +1,5 @@
-//! Where pictures are read from and written to: nothing is lost that was not named, and folders, pipes and names do what they say.
+//! Where pictures are read from and written to: nothing is lost that was not named, and folders,
+//! pipes and names do what they say.
 
 use std::io::Write;
 use std::path::Path;

@@ -91,7 +91,8 @@ fn choice() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where `auto` would run a small picture, with the driver of this name: the CPU. Other lines have these words.
+/// Where `auto` would run a small picture, with the driver of this name: the CPU. Other lines have
+/// these words.
 fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
     let bench = Bench::new();
     let arguments =
@@ -216,7 +217,8 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
 /// Runs the tool: what it prints, and what it says on standard error.
 type Run<'a> = dyn Fn(&[&str]) -> Result<(String, String), Failed> + 'a;
 
-/// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its name.
+/// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its
+/// name.
 fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Failed> {
     let header =
         "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();

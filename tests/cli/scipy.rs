@@ -34,7 +34,8 @@ pub(crate) fn python_with(imports: &str) -> Result<OsString, String> {
     }
 }
 
-/// Runs a Python program on the tool. Its last line goes to the report of test `name`; if it fails, all that it said.
+/// Runs a Python program on the tool. Its last line goes to the report of test `name`; if it fails,
+/// all that it said.
 pub(crate) fn judged(name: &str, script: &str, python: OsString) -> Result<(), Failed> {
     let bench = Bench::new();
     let file = bench.path().join("script.py");

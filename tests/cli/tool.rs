@@ -10,8 +10,8 @@ use conformance::built;
 use libtest_mimic::Failed;
 use tempfile::TempDir;
 
-/// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is not an old one; else the
-/// one in the tests' folder.
+/// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is
+/// not an old one; else the one in the tests' folder.
 pub(crate) fn apron() -> Result<&'static Path, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(find).as_ref().map(PathBuf::as_path).map_err(String::clone)
@@ -103,7 +103,8 @@ impl Bench {
     }
 }
 
-/// Runs the tool, which must refuse: exit code 1 or 2, one line on stderr that holds these words, and no file changed.
+/// Runs the tool, which must refuse: exit code 1 or 2, one line on stderr that holds these words,
+/// and no file changed.
 pub(crate) fn refuse(bench: &Bench, arguments: &[&str], words: &[&str]) -> Result<(), Failed> {
     let before = bench.contents();
     let output = bench.run(arguments)?;

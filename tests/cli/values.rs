@@ -1,4 +1,5 @@
-//! Values of results: scaled from type to type, cut off, signed. Each is compared with numbers that are worked out here.
+//! Values of results: scaled from type to type, cut off, signed. Each is compared with numbers that
+//! are worked out here.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -136,7 +137,8 @@ fn signs() -> Result<(), Failed> {
     Ok(bench.succeed(&[&["filter", "ramp.npy", "out.npy", "--overwrite"], &taps[..]].concat())?)
 }
 
-/// Numbers of other types stay of their type, but not where they become 0 to 1: that would leave nothing of them.
+/// Numbers of other types stay of their type, but not where they become 0 to 1: that would leave
+/// nothing of them.
 fn other_types() -> Result<(), Failed> {
     let bench = Bench::new();
     let i16s =
@@ -264,7 +266,8 @@ fn names() -> Result<(), Failed> {
     )
 }
 
-/// NaN in floats of every type becomes 0 in integers of every type, in every way to scale, and is counted.
+/// NaN in floats of every type becomes 0 in integers of every type, in every way to scale, and is
+/// counted.
 fn nans() -> Result<(), Failed> {
     let bench = Bench::new();
     let (width, height) = (23, 11);

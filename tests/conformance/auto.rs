@@ -1,7 +1,8 @@
-//! Plans that choose between the CPU and the GPU: whatever they choose, results are right, and what goes wrong with a GPU does no harm.
+//! Plans that choose between the CPU and the GPU: whatever they choose, results are right, and what
+//! goes wrong with a GPU does no harm.
 //!
-//! Kernels run slowly in the emulator, and predictions are for a GPU. So the CPU is made to seem slower, by a factor, where a test wants the
-//! GPU to be chosen.
+//! Kernels run slowly in the emulator, and predictions are for a GPU. So the CPU is made to seem
+//! slower, by a factor, where a test wants the GPU to be chosen.
 
 use apron::{
     Border, Device, Error, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar,
@@ -56,7 +57,8 @@ fn check(right: bool, what: impl Into<String>) -> Outcome {
     if right { Ok(()) } else { Err(what.into().into()) }
 }
 
-/// Calls that are too small stay on the CPU, and no call of the driver is made for them. On a machine without a driver it is the same.
+/// Calls that are too small stay on the CPU, and no call of the driver is made for them. On a
+/// machine without a driver it is the same.
 pub(crate) fn small_jobs_stay() -> Outcome {
     let (auto, src) = (plan(step()?, NEVER)?, picture(40, 30)?);
     let work = Work::one(src.shape(), Scalar::U8);
@@ -120,7 +122,8 @@ fn same_bytes() -> Outcome {
     Ok(())
 }
 
-/// Small windows of floats and of 16 bits give the same bits wherever they run, in whatever order a device would like best.
+/// Small windows of floats and of 16 bits give the same bits wherever they run, in whatever order a
+/// device would like best.
 fn same_bits() -> Outcome {
     let floats =
         picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();
@@ -262,7 +265,8 @@ pub(crate) mod scenarios {
         )
     }
 
-    /// The first calls run on the CPU; when enough is lost, the GPU is opened while calls go on, and then used.
+    /// The first calls run on the CPU; when enough is lost, the GPU is opened while calls go on,
+    /// and then used.
     pub(crate) fn opens_beside() -> Outcome {
         let src = picture(64, 48)?;
         let (auto, expected) = (losing(0.03, src.shape())?, expected(step()?, &src)?);

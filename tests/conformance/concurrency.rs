@@ -1,4 +1,5 @@
-//! Many threads and streams, on one plan and on plans of their own: every result is the one that a single thread gets.
+//! Many threads and streams, on one plan and on plans of their own: every result is the one that a
+//! single thread gets.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -72,7 +73,8 @@ fn types() -> Result<(), Failed> {
 const THREADS: usize = 8;
 const TURNS: usize = 4;
 
-/// Filters of every family, so that all that a plan makes when it is first needed is asked for by many at once.
+/// Filters of every family, so that all that a plan makes when it is first needed is asked for by
+/// many at once.
 pub(crate) const FILTERS: [&str; 5] = [
     "gaussian:sigma=1.5",
     "motion:length=9,angle=30",
@@ -150,7 +152,8 @@ fn threads(device: Device, shared: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A plan in use by threads of which some panic, and used by what is dropped while they do, goes on working.
+/// A plan in use by threads of which some panic, and used by what is dropped while they do, goes on
+/// working.
 fn panics(device: Device) -> Result<(), Failed> {
     struct RunWhenDropped<'a>(&'a Plan, &'a Image<f32>);
     impl Drop for RunWhenDropped<'_> {
@@ -196,7 +199,8 @@ fn judged(filter: &str, thread: usize, expected: apron::Result<bool>) -> Result<
     }
 }
 
-/// One plan in many streams, with images in device memory, nothing waited for in between; one source for all of them.
+/// One plan in many streams, with images in device memory, nothing waited for in between; one
+/// source for all of them.
 #[cfg(feature = "gpu")]
 fn streams() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -228,8 +232,9 @@ fn streams() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Buffers and a stream that another library might own: pointers, strides and a handle. The plan's work runs between what is in
-/// the stream before it and after it, though nobody waits, and the stream outlives what was made of its handle.
+/// Buffers and a stream that another library might own: pointers, strides and a handle. The plan's
+/// work runs between what is in the stream before it and after it, though nobody waits, and the
+/// stream outlives what was made of its handle.
 #[cfg(feature = "gpu")]
 fn foreign_stream() -> Result<(), Failed> {
     use apron::gpu::{DeviceView, DeviceViewMut};
@@ -249,11 +254,13 @@ fn foreign_stream() -> Result<(), Failed> {
                 let (read, written) =
                     ((from.format().scalar, from.strides()), (to.format().scalar, to.strides()));
                 let (shape, rows) = (picture.shape(), 0..picture.shape().height);
-                // SAFETY: `from` is an image of this shape and these strides, and lives until the stream is synchronized.
+                // SAFETY: `from` is an image of this shape and these strides, and lives until the
+                // stream is synchronized.
                 let src = unsafe {
                     DeviceView::from_raw(&gpu, from.address(), read, shape, 1, rows.clone())?
                 };
-                // SAFETY: as above, of `to`, which nothing else uses before its copy in the same stream.
+                // SAFETY: as above, of `to`, which nothing else uses before its copy in the same
+                // stream.
                 let mut dst = unsafe {
                     DeviceViewMut::from_raw(&gpu, to.address(), written, shape, 1, rows.clone())?
                 };
@@ -271,7 +278,8 @@ fn foreign_stream() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Work is recorded by some threads while others make plans, allocate memory and filter: each thread's results are right.
+/// Work is recorded by some threads while others make plans, allocate memory and filter: each
+/// thread's results are right.
 #[cfg(feature = "gpu")]
 fn recording() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -304,8 +312,8 @@ fn recording() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What goes away in a thread that never used the GPU gives its memory back: else these images, half as large again together as
-/// the GPU's memory, would not all find room.
+/// What goes away in a thread that never used the GPU gives its memory back: else these images,
+/// half as large again together as the GPU's memory, would not all find room.
 #[cfg(feature = "gpu")]
 fn dropped_elsewhere() -> Result<(), Failed> {
     const SHARE: u64 = 16;

@@ -1,5 +1,5 @@
-//! Negative controls: a stand-in with one fault at a time goes through the same runner, and must be caught. Without a
-//! fault it must pass, so that it is the fault that is caught.
+//! Negative controls: a stand-in with one fault at a time goes through the same runner, and must be
+//! caught. Without a fault it must pass, so that it is the fault that is caught.
 
 use apron::{Border, Error, Result, Shape, f16};
 use conformance::problem::{Group, Problem, Window};
@@ -214,7 +214,8 @@ fn told() -> Result<(), Failed> {
     }
 }
 
-/// A failure leaves a picture of where it is and a list of the worst pixels, under the names that its message ends with.
+/// A failure leaves a picture of where it is and a list of the worst pixels, under the names that
+/// its message ends with.
 fn drawn() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let window = Window::random(3, 3, 1);

@@ -1,5 +1,5 @@
-//! The CPU's engine, in the family that the plan chooses: every family's lists, on every instruction set that the processor
-//! has.
+//! The CPU's engine, in the family that the plan chooses: every family's lists, on every
+//! instruction set that the processor has.
 
 use std::process::Command;
 
@@ -119,9 +119,10 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
     sets
 }
 
-/// The engine's tests again, in a process of their own that uses this instruction set only, on fewer problems: the set that the
-/// engine takes by itself has solved all. Without a fused multiply-add in hardware a sum takes a hundred times as long, so the portable
-/// code solves the small selection.
+/// The engine's tests again, in a process of their own that uses this instruction set only, on
+/// fewer problems: the set that the engine takes by itself has solved all. Without a fused
+/// multiply-add in hardware a sum takes a hundred times as long, so the portable code solves the
+/// small selection.
 fn forced(name: &str) -> Result<(), Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["cpu::engine", "--test-threads=1"]).env("APRON_ISA", name);

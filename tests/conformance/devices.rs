@@ -1,4 +1,5 @@
-//! Several GPUs in one process: every result is the one that the first GPU gets, and what belongs to one is refused by another.
+//! Several GPUs in one process: every result is the one that the first GPU gets, and what belongs
+//! to one is refused by another.
 
 use conformance::product::Gpu;
 #[cfg(not(feature = "gpu"))]
@@ -36,8 +37,9 @@ mod several {
         Gpu::count().unwrap_or(0)
     }
 
-    /// Threads that each go from one GPU to the next, no two of them on the same one at first, with images on the host and on the
-    /// device, and work on all GPUs under way before any is waited for.
+    /// Threads that each go from one GPU to the next, no two of them on the same one at first, with
+    /// images on the host and on the device, and work on all GPUs under way before any is waited
+    /// for.
     fn at_once() -> Result<(), Failed> {
         let gpus: Vec<_> = (0..count()).map(Gpu::open).collect::<Result<_>>()?;
         let src = picture(5, 2)?;
@@ -80,7 +82,8 @@ mod several {
         Ok(())
     }
 
-    /// Plans, images, streams, marks and recorded work of two GPUs do not mix: an error names both, and nothing is done.
+    /// Plans, images, streams, marks and recorded work of two GPUs do not mix: an error names both,
+    /// and nothing is done.
     fn kept_apart() -> Result<(), Failed> {
         let (here, there) = (Gpu::open(0)?, Gpu::open(1)?);
         let (plan, picture) = (plan(FILTERS[0], Device::Gpu(0))?, picture(5, 2)?);

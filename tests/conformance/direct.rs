@@ -71,7 +71,8 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
     select::seams(selection, windows, select::tile_ends)
 }
 
-/// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel likes.
+/// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel
+/// likes.
 pub(crate) fn windows() -> Vec<Window> {
     let square =
         [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 15, 17, 19, 21, 31, 33, 51].map(|size| (size, size));

@@ -1,7 +1,9 @@
-//! The GPU's tests on the emulator: this program again, in a process of its own that has a driver in software.
+//! The GPU's tests on the emulator: this program again, in a process of its own that has a driver
+//! in software.
 //!
-//! `emulated::suite` must find nothing and launch every kernel; `emulated::catches` must find what was done wrong on purpose,
-//! and say what and where; `emulated::survives` lets the driver fail in the middle of a job.
+//! `emulated::suite` must find nothing and launch every kernel; `emulated::catches` must find what
+//! was done wrong on purpose, and say what and where; `emulated::survives` lets the driver fail in
+//! the middle of a job.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,15 +61,17 @@ fn essence(output: &Output) -> String {
     if lines.is_empty() { text } else { lines.join("\n") }
 }
 
-/// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and with grids that end after a few
-/// rows of blocks; then, fewer, on one that has neither, and one row, and that copies no rows 100 bytes apart. Between them they
-/// launch every kernel that a variant may launch. Those of bands on two devices with little memory, where they find
-/// most to do.
+/// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and
+/// with grids that end after a few rows of blocks; then, fewer, on one that has neither, and one
+/// row, and that copies no rows 100 bytes apart. Between them they launch every kernel that a
+/// variant may launch. Those of bands on two devices with little memory, where they find most to
+/// do.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     let started = std::time::Instant::now();
-    // In so little memory that pictures go in bands, and where what waits in other streams is done first.
+    // In so little memory that pictures go in bands, and where what waits in other streams is done
+    // first.
     let narrow = folder.path().join("narrow");
     let in_bands = || {
         run(&narrow, "devices=2,memory=4MiB,order=others-first,", |command| {
@@ -215,7 +219,8 @@ fn caught(&Control { sabotage, grid_rows, test, who, what }: &Control) -> Result
     }
 }
 
-/// A driver that fails in the middle of a job: what the job says, what memory it leaves behind, and whether the next job works.
+/// A driver that fails in the middle of a job: what the job says, what memory it leaves behind, and
+/// whether the next job works.
 #[cfg(feature = "gpu")]
 mod survival {
     use apron::gpu::Gpu;
@@ -239,7 +244,8 @@ mod survival {
             settings: "memory=256KiB",
             run: || goes_on(|| job(1000, 900)),
         },
-        // Source, intermediate image, destination. (These taps are parameters of the launch, and allocate nothing.)
+        // Source, intermediate image, destination. (These taps are parameters of the launch, and
+        // allocate nothing.)
         Scenario {
             name: "allocation_1_fails",
             settings: "fail=cuMemAlloc_v2:1:2",
@@ -405,7 +411,8 @@ mod survival {
         job(SMALL.0, SMALL.1)
     }
 
-    /// The first job fails with such an error, memory in use is what it was, and the next job works.
+    /// The first job fails with such an error, memory in use is what it was, and the next job
+    /// works.
     fn recovers(failing: fn() -> Result<()>, right: impl Fn(&Error) -> bool) -> Result<(), Failed> {
         let gpu = Gpu::open(0)?;
         let free = gpu.memory()?.0;
@@ -449,7 +456,8 @@ mod survival {
         }
     }
 
-    /// Six pictures with a plan for these devices: the outcome, and how many of the first pictures are right.
+    /// Six pictures with a plan for these devices: the outcome, and how many of the first pictures
+    /// are right.
     fn six(device: Device, flow: FlowOptions) -> Result<(Result<()>, usize)> {
         let picture = |number: usize| {
             Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1)
@@ -483,8 +491,8 @@ mod survival {
         Ok((outcome, right))
     }
 
-    /// The device is lost in the middle of a batch, after so many pictures at least: an error names the first one that is not done, and those
-    /// before it are right.
+    /// The device is lost in the middle of a batch, after so many pictures at least: an error names
+    /// the first one that is not done, and those before it are right.
     fn half_a_batch(device: Device, flow: FlowOptions, least: usize) -> Result<(), Failed> {
         let (outcome, right) = six(device, flow)?;
         match outcome {
@@ -499,7 +507,8 @@ mod survival {
         }
     }
 
-    /// A GPU's memory is exhausted in the middle of a batch that another one has a part of, and the batch is done all the same.
+    /// A GPU's memory is exhausted in the middle of a batch that another one has a part of, and the
+    /// batch is done all the same.
     fn whole_batch(flow: FlowOptions) -> Result<(), Failed> {
         let (outcome, right) = six(Device::AllGpus, flow)?;
         outcome?;
@@ -581,7 +590,8 @@ mod survival {
         Ok(())
     }
 
-    /// There is no GPU to use: whoever asks for one is told why, whoever leaves the choice gets the CPU.
+    /// There is no GPU to use: whoever asks for one is told why, whoever leaves the choice gets the
+    /// CPU.
     fn absent(words: &str) -> Result<(), Failed> {
         match small() {
             Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),

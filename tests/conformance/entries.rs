@@ -1,5 +1,6 @@
-//! Every entry once, at a small awkward shape: tiles that the image leaves a part of, windows that leave the image, grids that end
-//! before it does. The list that `conformance sanitize` runs under compute-sanitizer.
+//! Every entry once, at a small awkward shape: tiles that the image leaves a part of, windows that
+//! leave the image, grids that end before it does. The list that `conformance sanitize` runs under
+//! compute-sanitizer.
 
 #[cfg(feature = "gpu")]
 use std::collections::BTreeSet;
@@ -70,7 +71,8 @@ fn groups(variant: Variant) -> Vec<Group> {
         _ => Window::random(cols, rows, 4000 + cols as u64),
     };
     let sizes: BTreeSet<usize> = variant.entries().filter_map(size_of).collect();
-    // A block's tile or a warp's strip, and some; and the windows that no entry has been compiled for.
+    // A block's tile or a warp's strip, and some; and the windows that no entry has been compiled
+    // for.
     let (size, others): ((usize, usize), &[(usize, usize)]) = match variant {
         Variant::DirectNaive | Variant::DirectConstant => ((35, 29), &[(4, 3)]),
         Variant::DirectShared | Variant::DirectUnrolled => ((35, 29), &[(4, 3), (33, 32)]),
@@ -121,7 +123,8 @@ fn sums(variant: Variant) -> Vec<Window> {
     }
 }
 
-/// For the Fourier family's entries for stored pixels a problem of each type, of which some tiles lie inside the image.
+/// For the Fourier family's entries for stored pixels a problem of each type, of which some tiles
+/// lie inside the image.
 #[cfg(feature = "gpu")]
 fn spectra() -> Vec<Group> {
     let kinds = [
@@ -155,7 +158,8 @@ fn spectra() -> Vec<Group> {
     kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).chain(halves()).collect()
 }
 
-/// Bytes whose columns large tiles take, and the rest of them small ones or stacked ones; with a tap of the pixel's own that outweighs all others, and without.
+/// Bytes whose columns large tiles take, and the rest of them small ones or stacked ones; with a
+/// tap of the pixel's own that outweighs all others, and without.
 #[cfg(feature = "gpu")]
 fn of_bytes() -> impl Iterator<Item = Group> {
     select::BORDERS.into_iter().enumerate().map(|(i, border)| {
@@ -169,7 +173,8 @@ fn of_bytes() -> impl Iterator<Item = Group> {
     })
 }
 
-/// Bytes whose last columns take half a small folded tile, in two rows of tiles each: of three rows, of two, and with no other columns.
+/// Bytes whose last columns take half a small folded tile, in two rows of tiles each: of three
+/// rows, of two, and with no other columns.
 #[cfg(feature = "gpu")]
 fn halves() -> impl Iterator<Item = Group> {
     select::BORDERS.into_iter().enumerate().map(|(i, border)| {
@@ -180,9 +185,10 @@ fn halves() -> impl Iterator<Item = Group> {
     })
 }
 
-/// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
-/// turns. One to four channels go round, and so do the types of the results. Where values that keep their type, or bytes that become f32, have
-/// entries of their own, these are left to them, and they have a problem for each number of channels.
+/// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16
+/// bits, whole numbers and halves by turns. One to four channels go round, and so do the types of
+/// the results. Where values that keep their type, or bytes that become f32, have entries of their
+/// own, these are left to them, and they have a problem for each number of channels.
 #[cfg(feature = "gpu")]
 fn stored(variant: Variant) -> Vec<Group> {
     const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
@@ -253,7 +259,8 @@ fn matrices() -> Vec<Group> {
         };
         (0..count).map(tap).collect()
     };
-    // Two and three halves of 16 bytes; five rows of two, which have an entry of their own; three and four channels that are parted.
+    // Two and three halves of 16 bytes; five rows of two, which have an entry of their own; three
+    // and four channels that are parted.
     let windows = [(13, 3, 1), (25, 3, 1), (5, 5, 1), (9, 3, 3), (17, 3, 4)];
     let group = |(i, (digits, (cols, rows, channels))): (usize, (u32, (usize, usize, usize)))| {
         let window = Window::dense("fractions", cols, rows, &taps(digits, rows * cols));
@@ -270,7 +277,8 @@ fn matrices() -> Vec<Group> {
         .collect()
 }
 
-/// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row; and one of two products.
+/// For each entry that takes a row and a column on the tensor cores a window of its height, and of
+/// few or many bytes in a row; and one of two products.
 #[cfg(feature = "gpu")]
 fn pairs() -> Vec<Group> {
     #[rustfmt::skip]
@@ -319,7 +327,8 @@ fn means() -> Vec<Group> {
     (0..8).map(group).collect()
 }
 
-/// For each entry of rows and of columns by 1-D spectra a window of such a length: in one part, and in several.
+/// For each entry of rows and of columns by 1-D spectra a window of such a length: in one part, and
+/// in several.
 #[cfg(feature = "gpu")]
 fn lines() -> Vec<Group> {
     const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
@@ -376,8 +385,9 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     launched(variants().flat_map(Variant::entries))
 }
 
-/// What no variant has for itself: gradients, colours weighted by alpha; interleaved f32 become planes, bytes in doubt are settled, and bytes made with wide separable
-/// windows come from passes in f64, which define them if the window has more than 65536 taps.
+/// What no variant has for itself: gradients, colours weighted by alpha; interleaved f32 become
+/// planes, bytes in doubt are settled, and bytes made with wide separable windows come from passes
+/// in f64, which define them if the window has more than 65536 taps.
 #[cfg(feature = "gpu")]
 fn shared() -> Result<(), Failed> {
     let one = |window, border, problem| Group { window, border, problems: vec![problem] };

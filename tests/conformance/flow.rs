@@ -1,8 +1,10 @@
-//! Pictures that go through a GPU in bands: every split gives the bytes that the whole picture gives in one.
+//! Pictures that go through a GPU in bands: every split gives the bytes that the whole picture
+//! gives in one.
 //!
-//! The whole picture is one band of the same variant on the same GPU, which the other tests hold to the references. Bands may be of any
-//! height, under every border, also where a window is higher than a band or than the picture; pinned or not; in as little memory as they
-//! need; of many pictures, and on several GPUs.
+//! The whole picture is one band of the same variant on the same GPU, which the other tests hold to
+//! the references. Bands may be of any height, under every border, also where a window is higher
+//! than a band or than the picture; pinned or not; in as little memory as they need; of many
+//! pictures, and on several GPUs.
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -136,7 +138,8 @@ mod on_gpu {
                 .variant(self.variant)
         }
 
-        /// Holds each of these heights of bands to one band; returns how many were held, or `None` if the variant declines.
+        /// Holds each of these heights of bands to one band; returns how many were held, or `None`
+        /// if the variant declines.
         fn check(&self, heights: &[usize], pinned: bool) -> Result<Option<usize>, Failed> {
             let found = match self.stored {
                 (Kind::U8, Kind::U8) => self.typed::<u8, u8>(heights, pinned),
@@ -270,7 +273,8 @@ mod on_gpu {
         conformance::product::variants(Gpu::DEVICE).into_iter().map(Some).chain([None]).collect()
     }
 
-    /// Whether a selection has window `i`, of so many, with border `j`. Every border is met in each.
+    /// Whether a selection has window `i`, of so many, with border `j`. Every border is met in
+    /// each.
     fn is_kept(selection: Selection, i: usize, j: usize, windows: usize) -> bool {
         match selection {
             Selection::Full => true,
@@ -315,7 +319,8 @@ mod on_gpu {
         check_all("splits", &cases, &all_variants())
     }
 
-    /// Pictures that are several tiles of spectra high, by windows of one and of several parts: bands begin on the grid of tiles.
+    /// Pictures that are several tiles of spectra high, by windows of one and of several parts:
+    /// bands begin on the grid of tiles.
     pub(super) fn tiles(selection: Selection) -> Result<(), Failed> {
         let windows = [
             Window::random(21, 40, 76),
@@ -396,8 +401,8 @@ mod on_gpu {
         check_all("generated", &cases, &[None, Some(Variant::DirectNaive)])
     }
 
-    /// Bands that are large enough for threads to copy them together, for several callers of one plan at once, of which two are threads of
-    /// the pool that copies.
+    /// Bands that are large enough for threads to copy them together, for several callers of one
+    /// plan at once, of which two are threads of the pool that copies.
     pub(super) fn callers() -> Result<(), Failed> {
         let window = Window::blur(1, 3, 79);
         let builder = || Plan::builder(&window.filter).border(Border::Wrap);
@@ -427,7 +432,8 @@ mod on_gpu {
         outcomes.into_iter().collect()
     }
 
-    /// A limit on the GPU's memory changes no byte; one that is too low is refused, with the least that will do.
+    /// A limit on the GPU's memory changes no byte; one that is too low is refused, with the least
+    /// that will do.
     pub(super) fn memory() -> Result<(), Failed> {
         let shape = Shape { width: 101, height: 140, channels: 3 };
         let mut bounded = 0;
@@ -598,8 +604,8 @@ mod on_gpu {
         })
     }
 
-    /// Several threads feed each GPU from one queue: a batch gives what its pictures give one by one, from ordinary memory and from pinned, and
-    /// from several callers at once.
+    /// Several threads feed each GPU from one queue: a batch gives what its pictures give one by
+    /// one, from ordinary memory and from pinned, and from several callers at once.
     pub(super) fn feeders() -> Result<(), Failed> {
         let sources = pictures(13);
         let window = Window::preset("gaussian:sigma=1");
@@ -655,8 +661,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// A caller that ends a run of several feeders: nobody tells it anything after that, pictures that were done are right, and the plan goes
-    /// on working.
+    /// A caller that ends a run of several feeders: nobody tells it anything after that, pictures
+    /// that were done are right, and the plan goes on working.
     pub(super) fn feeders_ended() -> Result<(), Failed> {
         let sources = pictures(13);
         let window = Window::preset("gaussian:sigma=1");
@@ -688,7 +694,8 @@ mod on_gpu {
                     {
                         picture
                     }
-                    // A band that is done later than its follower has nothing to tell, so 11 times may be all.
+                    // A band that is done later than its follower has nothing to tell, so 11 times
+                    // may be all.
                     Ok(()) if after == 11 && late.load(Ordering::Relaxed) == 0 => sources.len(),
                     other => return Err(format!("ended after {after}: {other:?}").into()),
                 };

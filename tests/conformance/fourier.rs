@@ -1,5 +1,5 @@
-//! The Fourier family: within a stated distance of the oracle on every device, and the direct family's bits where spectra
-//! have no room.
+//! The Fourier family: within a stated distance of the oracle on every device, and the direct
+//! family's bits where spectra have no room.
 
 use apron::{Border, Family};
 use conformance::problem::{Group, Problem, Window};
@@ -34,7 +34,8 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random)
 }
 
-/// Windows that fill a part of a tile, all that a tile may be given, and just more: in one part, in two and in many.
+/// Windows that fill a part of a tile, all that a tile may be given, and just more: in one part, in
+/// two and in many.
 pub(crate) fn windows(selection: Selection) -> Vec<Window> {
     let sizes = [
         (2, 2),
@@ -109,8 +110,8 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Pictures with a few NaN and infinities: under taps of both signs and of zero, of one sign, under windows in parts, at the
-/// ends of tiles, beyond every border, and with either outside the image.
+/// Pictures with a few NaN and infinities: under taps of both signs and of zero, of one sign, under
+/// windows in parts, at the ends of tiles, beyond every border, and with either outside the image.
 pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     let whole = |cols: usize, rows: usize| -> Window {
         let taps: Vec<f32> = (0..cols * rows).map(|i| (i * 7 % 11 % 3) as f32 - 1.0).collect();
@@ -162,8 +163,8 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Windows that are cut in parts, along each axis and both, on every device, where spectra have no room: a result's parts must be
-/// one sum, in the order of the taps.
+/// Windows that are cut in parts, along each axis and both, on every device, where spectra have no
+/// room: a result's parts must be one sum, in the order of the taps.
 pub(crate) fn parts(selection: Selection) -> Vec<Group> {
     let sizes = [(87, 1), (1, 87), (150, 3), (3, 150), (100, 90), (700, 2), (2, 700)];
     let sizes =
@@ -192,8 +193,8 @@ pub(crate) fn parts(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Windows in three parts and more across, down and both, on a GPU and, where tiles are larger, on the CPU; and more tiles than three for each block that a device runs at a
-/// time.
+/// Windows in three parts and more across, down and both, on a GPU and, where tiles are larger, on
+/// the CPU; and more tiles than three for each block that a device runs at a time.
 pub(crate) fn turns(selection: Selection) -> Vec<Group> {
     let problem = |width, height, list| vec![Problem::new(width, height, select::seed(list, 0))];
     let many = match selection {

@@ -1,13 +1,17 @@
 //! Problems that nobody wrote down: generated from a seed, shrunk when they fail.
 //!
-//! - `generated::problems`: anything legal, through every variant that takes it, against the oracle and the families' bits.
+//! - `generated::problems`: anything legal, through every variant that takes it, against the oracle
+//!   and the families' bits.
 //! - `generated::bytes`: bytes made of bytes, with taps of every form and size, against whole taps.
 //! - `generated::weighted`: the same of colours weighted by alpha.
-//! - `generated::stored`: problems in device memory, of any type and in any layout, filtered whole or in pieces, against the same.
-//! - The others ask for no reference, only that results go together: an impulse gives the taps, sums of images give sums of
-//!   results, and so on. They hold what the oracle might have wrong in the same way as the product.
+//! - `generated::stored`: problems in device memory, of any type and in any layout, filtered whole
+//!   or in pieces, against the same.
+//! - The others ask for no reference, only that results go together: an impulse gives the taps,
+//!   sums of images give sums of results, and so on. They hold what the oracle might have wrong in
+//!   the same way as the product.
 //!
-//! `APRON_GENERATED` is how many problems there are, `APRON_SEED` the seed of the first batch; a failure names both.
+//! `APRON_GENERATED` is how many problems there are, `APRON_SEED` the seed of the first batch; a
+//! failure names both.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -128,7 +132,8 @@ fn run(
     let recipes = move || (property.recipes)(work);
     let started = std::time::Instant::now();
     let first = number("APRON_SEED")?.unwrap_or(1);
-    // What a plan chooses, and every variant that is another one there. Among pixels stored in any type are bytes, which one variant takes alone.
+    // What a plan chooses, and every variant that is another one there. Among pixels stored in any
+    // type are bytes, which one variant takes alone.
     let all = name.contains("::stored::") || name.contains("::bytes::gpu");
     let variants = if all { Variant::all().collect() } else { product::variants(device) };
     // Colours are weighted in one way.
@@ -213,7 +218,8 @@ fn run_batch(
     let bytes: Vec<u8> = (0..4).flat_map(|_| seed.to_le_bytes()).collect();
     let mut runner =
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    // A kernel's illegal address ends all work on its GPU: what fails afterwards says nothing of simpler recipes.
+    // A kernel's illegal address ends all work on its GPU: what fails afterwards says nothing of
+    // simpler recipes.
     let lost = Cell::new(false);
     let check = |recipe: Recipe| match check(&recipe) {
         Err(failure) if !lost.get() => {
@@ -250,7 +256,8 @@ fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
         tally.runs().into_iter().for_each(|(name, runs)| counts.add(name, runs));
         return Ok(());
     }
-    // While it is being shrunk the same file is written again and again, unless the last digit differs.
+    // While it is being shrunk the same file is written again and again, unless the last digit
+    // differs.
     Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
 }
 
@@ -442,7 +449,8 @@ fn linear(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     Ok(())
 }
 
-/// A part of a picture gives the same bits as the whole, wherever the window does not leave the part.
+/// A part of a picture gives the same bits as the whole, wherever the window does not leave the
+/// part.
 fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Unit);
     let border = with_constant(recipe.border, -7.25);
@@ -554,7 +562,8 @@ fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
     Ok(())
 }
 
-/// A picture that has its border around it gives the same bits, wherever the border does not come into it.
+/// A picture that has its border around it gives the same bits, wherever the border does not come
+/// into it.
 fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Unit);
     let border = if recipe.border == Border::Keep {
@@ -574,7 +583,8 @@ fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     let all: Vec<f32> = (0..larger.0 * larger.1).map(pixel).collect();
     for product in implementations {
         let within = filtered(product, &window, border, &plane, recipe.size)?;
-        // What lies further out must not matter; one value that every variant with a constant border takes.
+        // What lies further out must not matter; one value that every variant with a constant
+        // border takes.
         let further = filtered(product, &window, Border::Constant(0.0), &all, larger)?;
         let (Some((family, expected)), Some((other, found))) = (within, further) else { continue };
         if family != other {

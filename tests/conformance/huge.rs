@@ -1,6 +1,7 @@
-//! Images of more than 2^31 elements on the CPU and 2^32 on the GPU: rows at the start, where an index leaves 32 bits, and at the
-//! end are held to the references; all the rest is the same kernel's work. Rows further apart than 32 bits say. The longest row
-//! there may be. Only where there is memory for it.
+//! Images of more than 2^31 elements on the CPU and 2^32 on the GPU: rows at the start, where an
+//! index leaves 32 bits, and at the end are held to the references; all the rest is the same
+//! kernel's work. Rows further apart than 32 bits say. The longest row there may be. Only where
+//! there is memory for it.
 
 #[cfg(feature = "gpu")]
 use apron::Variant;
@@ -123,7 +124,8 @@ impl Picture {
         pixel(x, y % self.period)
     }
 
-    /// Rows to look at: the first, those around 2^29 to 2^32 elements with each of the strides, the last.
+    /// Rows to look at: the first, those around 2^29 to 2^32 elements with each of the strides, the
+    /// last.
     fn places(&self, strides: &[usize]) -> Vec<std::ops::Range<usize>> {
         let height = self.shape.height;
         let around = |element: usize| {
@@ -134,8 +136,9 @@ impl Picture {
         inside.chain(ends).collect()
     }
 
-    /// What must be in some rows: the family's bits and the oracle's values. The strip that they are computed from has the
-    /// image's own edges, or ends further away than the window and its reflection reach.
+    /// What must be in some rows: the family's bits and the oracle's values. The strip that they
+    /// are computed from has the image's own edges, or ends further away than the window and its
+    /// reflection reach.
     #[cfg(feature = "gpu")]
     fn expected(
         &self,
@@ -243,8 +246,9 @@ fn jobs() -> [(Variant, Window); 8] {
     ]
 }
 
-/// Floats side by side in device memory, row by row, as an image of their own: tests say with 64-bit arithmetic of their own where
-/// it lies, so that a kernel which copies it has small offsets alone.
+/// Floats side by side in device memory, row by row, as an image of their own: tests say with
+/// 64-bit arithmetic of their own where it lies, so that a kernel which copies it has small offsets
+/// alone.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy)]
 struct Block {
@@ -309,7 +313,8 @@ impl Copier {
     }
 
     /// # Safety
-    /// Both blocks lie in memory of this GPU that stays until the stream has passed the copy, and share none of it.
+    /// Both blocks lie in memory of this GPU that stays until the stream has passed the copy, and
+    /// share none of it.
     unsafe fn copy(&self, from: Block, to: Block, stream: &mut Stream) -> apron::Result<()> {
         let Shape { width, height, .. } = to.shape;
         let from = Block { shape: to.shape, ..from };
@@ -392,12 +397,14 @@ fn on_gpu() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Rows as far apart as 32 bits just say, and further, down the memory and up: the shorter way to a pixel and the longer one.
+/// Rows as far apart as 32 bits just say, and further, down the memory and up: the shorter way to a
+/// pixel and the longer one.
 #[cfg(feature = "gpu")]
 fn strides_on_gpu() -> Result<(), Failed> {
     const GIB_2: i64 = 1 << 29;
     const WIDTH: usize = 301;
-    /// Floats of a row of the memory before its results, and poison that is looked at on either side.
+    /// Floats of a row of the memory before its results, and poison that is looked at on either
+    /// side.
     const ASIDE: u64 = 4096;
     const AROUND: usize = 32;
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -445,7 +452,8 @@ fn strides_on_gpu() -> Result<(), Failed> {
                     .device(Gpu::DEVICE)
                     .variant(variant)
                     .build()?;
-                // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized; results lie aside.
+                // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized;
+                // results lie aside.
                 let (src, mut dst) = unsafe { (src.view(&gpu)?, dst.view_mut(&gpu)?) };
                 match plan.run_region(&src, &mut dst, 0..WIDTH, 0..height, &mut stream) {
                     Ok(()) => {}
@@ -492,8 +500,9 @@ fn strides_on_gpu() -> Result<(), Failed> {
     Ok(())
 }
 
-/// One row of 2^29 floats: 2 GiB, a byte more than CUDA promises to copy by rows (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`), though
-/// driver 580 does it. The whole result is held to the CPU's.
+/// One row of 2^29 floats: 2 GiB, a byte more than CUDA promises to copy by rows
+/// (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`), though driver 580 does it. The whole result is held to the
+/// CPU's.
 #[cfg(feature = "gpu")]
 fn signal_on_gpu() -> Result<(), Failed> {
     const LENGTH: usize = Shape::MAX_EXTENT;

@@ -1,4 +1,5 @@
-//! The studies of `docs/ladder.md`: each keeps to the windows and borders of its document, so each has lists of its own.
+//! The studies of `docs/ladder.md`: each keeps to the windows and borders of its document, so each
+//! has lists of its own.
 
 use std::mem::discriminant;
 

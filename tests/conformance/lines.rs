@@ -1,10 +1,11 @@
 //! A search for the greatest error of row and column passes by 1-D spectra in f32.
 //!
-//! [`apron::Variant::SpectraPasses`] rests on a bound that is measured, for taps t along lines of N numbers. Two lines are
-//! one complex line, bytes less 128. A pass is off by at most `(9 + 0.4 sqrt(N)) sqrt(sum t^2)` root mean squares of a
-//! tile's numbers, 14 of its sums, and 5 times its greatest sum, in halves of a last place of 1. Here pictures are bred for
-//! one result, and pictures are computed that are aligned with the roundings of the kernels' constants: the taps'
-//! spectrum and twiddle factors.
+//! [`apron::Variant::SpectraPasses`] rests on a bound that is measured, for taps t along lines of N
+//! numbers. Two lines are one complex line, bytes less 128. A pass is off by at most
+//! `(9 + 0.4 sqrt(N)) sqrt(sum t^2)` root mean squares of a tile's numbers, 14 of its sums, and 5
+//! times its greatest sum, in halves of a last place of 1. Here pictures are bred for one result,
+//! and pictures are computed that are aligned with the roundings of the kernels' constants: the
+//! taps' spectrum and twiddle factors.
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -94,7 +95,8 @@ mod on_gpu {
             if self.parts > 1 { 4096 } else { self.size }
         }
 
-        /// The bound of a result of the first tile of two lines, in units of half a last place of 128.
+        /// The bound of a result of the first tile of two lines, in units of half a last place
+        /// of 128.
         fn bound(&self, lines: &[u8]) -> f64 {
             let (size, length) = (self.size, self.length());
             let [weight, norm] =
@@ -123,7 +125,8 @@ mod on_gpu {
             let [before, behind] = [before, behind].map(|squares| (squares / size as f64).sqrt());
             let of_input = (9.0 + 0.4 * (size as f64).sqrt()) * norm.sqrt();
             let own = of_input * before + (13.0 + self.parts as f64) * behind + 5.0 * greatest;
-            // The pass in the other direction has one tap of 1, and two lines of two numbers that are not 0.
+            // The pass in the other direction has one tap of 1, and two lines of two numbers that
+            // are not 0.
             let other = 7.3 * weight;
             // What the middle makes is rounded, and so is its sum with the rest.
             own / 128.0 + other + 2.0 * weight + 2.01
@@ -161,8 +164,8 @@ mod on_gpu {
             Ok(Self { taps, columns, plan, gpu: Gpu::open(0)? })
         }
 
-        /// How far the result at a place of the first line is from the exact one, as a part of the bound. An epilogue brings
-        /// what the bound allows to the range of bytes.
+        /// How far the result at a place of the first line is from the exact one, as a part of the
+        /// bound. An epilogue brings what the bound allows to the range of bytes.
         fn error(&self, lines: &[u8], place: usize) -> Result<f64, Failed> {
             let unit = 128.0 * f64::from(f32::EPSILON) / 2.0;
             let (exact, bound) = (self.taps.exact(lines, place), self.taps.bound(lines) * unit);
@@ -195,7 +198,8 @@ mod on_gpu {
         }
     }
 
-    /// Large pictures of noise by wide Gaussians and an unsharp mask are the CPU's, byte for byte; says how long they take.
+    /// Large pictures of noise by wide Gaussians and an unsharp mask are the CPU's, byte for byte;
+    /// says how long they take.
     pub(super) fn large() -> Result<(), Failed> {
         const SIDE: usize = 8192;
         const ROUNDS: u32 = 10;
@@ -219,7 +223,8 @@ mod on_gpu {
             let on_gpu = plan(Device::Gpu(0)).variant(Variant::SpectraPasses).build()?;
             let mut stream = gpu.stream()?;
             let mut times = [0.0; 2];
-            // What an epilogue makes is rounded from f32: both passes alone. Then with what is uncertain.
+            // What an epilogue makes is rounded from f32: both passes alone. Then with what is
+            // uncertain.
             for (alone, time) in [true, false].into_iter().zip(&mut times) {
                 let mut start = stream.mark()?;
                 for round in 0..=ROUNDS {

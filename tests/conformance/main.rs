@@ -1,4 +1,5 @@
-//! Every variant on the GPU and every family on the CPU against the oracle. See the crate's documentation for the environment it minds.
+//! Every variant on the GPU and every family on the CPU against the oracle. See the crate's
+//! documentation for the environment it minds.
 
 mod auto;
 mod concurrency;

@@ -59,7 +59,8 @@ fn keeps() -> Result<(), Failed> {
 fn correlation() -> Result<(), Failed> {
     let plane = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let window = Window::dense("digits", 2, 2, &[1.0, 10.0, 100.0, 1000.0]);
-    // The anchor of 2x2 is its last cell, so each result is read down and right to the pixel itself.
+    // The anchor of 2x2 is its last cell, so each result is read down and right to the pixel
+    // itself.
     let found = |border| correlate(&plane, (3, 2), window.as_taps(), border);
     equal(
         "constant",

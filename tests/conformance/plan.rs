@@ -31,8 +31,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// Both families' lists, thin: what matters is that every window finds a variant, in a plan that changes it with the
-/// image.
+/// Both families' lists, thin: what matters is that every window finds a variant, in a plan that
+/// changes it with the image.
 fn groups(selection: Selection) -> Vec<Group> {
     let small = Selection::Small;
     let mut groups =
@@ -42,7 +42,8 @@ fn groups(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Images that do not fit their slices, that are empty, or that no memory could hold; images that differ; windows of no size.
+/// Images that do not fit their slices, that are empty, or that no memory could hold; images that
+/// differ; windows of no size.
 fn geometry() -> Result<(), Failed> {
     let illegal = |what: &str, result: Result<(), Error>| -> Result<(), Failed> {
         match result {
@@ -204,7 +205,8 @@ fn replayed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An image goes from any layout into any other one, pixels alone: what lies between rows is neither read nor written.
+/// An image goes from any layout into any other one, pixels alone: what lies between rows is
+/// neither read nor written.
 #[cfg(feature = "gpu")]
 fn copied() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;

@@ -49,7 +49,8 @@ pub(crate) enum Taps {
     Sharp,
     /// In f64, with the sum 1 and sizes that add up to 1e9.
     Cancelling,
-    /// In f64, of sizes from 1e-300 to 1; of a pair, one factor is up to 1e36 and the other that much less.
+    /// In f64, of sizes from 1e-300 to 1; of a pair, one factor is up to 1e36 and the other that
+    /// much less.
     Range,
     /// In f64, small whole numbers over one.
     Fractions,

@@ -1,8 +1,10 @@
-//! Launches that write a part of an image, read a band of one, or find both laid out in any way that strides can say: the results are
-//! those of the whole image in packed planes, and nothing else is touched.
+//! Launches that write a part of an image, read a band of one, or find both laid out in any way
+//! that strides can say: the results are those of the whole image in packed planes, and nothing
+//! else is touched.
 //!
-//! The direct and the separable family are held to the bits of `oracle::scalar`. The Fourier kernel is held to the bits of its
-//! own result for the whole image where its tiles begin where those of the whole do; elsewhere, to twice its bound.
+//! The direct and the separable family are held to the bits of `oracle::scalar`. The Fourier kernel
+//! is held to the bits of its own result for the whole image where its tiles begin where those of
+//! the whole do; elsewhere, to twice its bound.
 
 use std::ops::Range;
 
@@ -104,7 +106,8 @@ pub(crate) struct Layout {
     pub(crate) name: &'static str,
     /// Values, here floats, from an image, a channel, a row and a pixel to the next.
     pub(crate) strides: [isize; 4],
-    /// The value at which the first row that is there begins, in the first channel of the first image.
+    /// The value at which the first row that is there begins, in the first channel of the first
+    /// image.
     pub(crate) first: usize,
     /// How many values there are.
     pub(crate) len: usize,
@@ -121,8 +124,9 @@ pub(crate) const PIXEL: usize = 3;
     allow(dead_code, reason = "without a GPU the checks alone are tested")
 )]
 impl Layout {
-    /// Axes from the innermost on, each with its extent and the values that are left free behind all of it. `step` is the stride of
-    /// the first; `backwards` names axes that run from the last to the first.
+    /// Axes from the innermost on, each with its extent and the values that are left free behind
+    /// all of it. `step` is the stride of the first; `backwards` names axes that run from the last
+    /// to the first.
     pub(crate) fn new(
         name: &'static str,
         (lead, step): (usize, usize),
@@ -188,7 +192,8 @@ impl Layout {
         self.first.wrapping_add_signed(floats)
     }
 
-    /// Puts some rows and columns of a batch where they belong; `there` says which rows the buffer has.
+    /// Puts some rows and columns of a batch where they belong; `there` says which rows the buffer
+    /// has.
     fn put(
         &self,
         buffer: &mut [f32],
@@ -214,7 +219,8 @@ impl Layout {
         buffer
     }
 
-    /// Whether a buffer that held poison has `expected` in a part of its rows, as far off as is allowed, and is as it was elsewhere.
+    /// Whether a buffer that held poison has `expected` in a part of its rows, as far off as is
+    /// allowed, and is as it was elsewhere.
     fn check(
         &self,
         found: &[f32],
@@ -242,7 +248,8 @@ impl Layout {
     }
 }
 
-/// Windows that are small, wide, tall, even, with anchors beside the middle; some separate. Each variant takes some.
+/// Windows that are small, wide, tall, even, with anchors beside the middle; some separate. Each
+/// variant takes some.
 #[cfg(feature = "gpu")]
 fn windows(selection: Selection) -> Vec<Window> {
     let mut windows = vec![
@@ -469,8 +476,8 @@ mod on_gpu {
 
         fn view(&self) -> apron::Result<DeviceView<'_>> {
             let (address, strides) = self.raw();
-            // SAFETY: the layout's places all lie in the buffer, which the view borrows; whoever uses it waits for the stream
-            // before the buffer goes.
+            // SAFETY: the layout's places all lie in the buffer, which the view borrows; whoever
+            // uses it waits for the stream before the buffer goes.
             unsafe {
                 DeviceView::from_raw(
                     self.floats.gpu(),
@@ -485,7 +492,8 @@ mod on_gpu {
 
         fn view_mut(&mut self) -> apron::Result<DeviceViewMut<'_>> {
             let (address, strides) = self.raw();
-            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows the buffer alone.
+            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows
+            // the buffer alone.
             unsafe {
                 DeviceViewMut::from_raw(
                     self.floats.gpu(),
@@ -538,7 +546,8 @@ mod on_gpu {
             Ok(batch.with(batch.planes.iter().map(filter).collect::<apron::Result<_>>()?))
         }
 
-        /// How far results may lie from those of the whole if the region begins there: a Fourier kernel's tiles move with it.
+        /// How far results may lie from those of the whole if the region begins there: a Fourier
+        /// kernel's tiles move with it.
         fn allowed(&self, moved: bool) -> f64 {
             let greatest = match self.border {
                 Border::Constant(value) => value.abs().max(1.0),
@@ -721,7 +730,8 @@ mod on_gpu {
         })
     }
 
-    /// Batches from each layout into others; sliding kernels decline sources that are not aligned, and say so.
+    /// Batches from each layout into others; sliding kernels decline sources that are not aligned,
+    /// and say so.
     pub(super) fn layouts(selection: Selection) -> Result<(), Failed> {
         let borders: &[Border] = if selection == Selection::Full {
             &BORDERS
@@ -811,7 +821,8 @@ mod on_gpu {
         })
     }
 
-    /// More planes than a grid's z axis takes: the launches of three full grids and of what is left.
+    /// More planes than a grid's z axis takes: the launches of three full grids and of what is
+    /// left.
     pub(super) fn many_planes(_: Selection) -> Result<(), Failed> {
         let gpu = apron::gpu::Gpu::open(0)?;
         let window = Window::random(2, 1, 31);

@@ -1,5 +1,5 @@
-//! Plans that nobody told a variant: the same bits on the CPU and on a GPU whatever the size, and each runs what it
-//! said that it would. Bytes made of bytes: means, and constants that are none.
+//! Plans that nobody told a variant: the same bits on the CPU and on a GPU whatever the size, and
+//! each runs what it said that it would. Bytes made of bytes: means, and constants that are none.
 
 use apron::{
     Alpha, Border, Device, Family, Filter, Image, Pipeline, Plan, Ran, Shape, Step, Variant,
@@ -22,7 +22,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// 1/36 is a mean, in f64 and in f32, and its ties go to the even byte; a decimal near it is none, and decides them.
+/// 1/36 is a mean, in f64 and in f32, and its ties go to the even byte; a decimal near it is none,
+/// and decides them.
 fn means(device: Device) -> Result<(), Failed> {
     let table = |tap: f64| Filter::from_taps_f64(6, 6, &[tap; 36]);
     let filters = [
@@ -48,7 +49,8 @@ fn means(device: Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A constant that is no byte is refused for bytes made of bytes, before anything is written, and taken by all else.
+/// A constant that is no byte is refused for bytes made of bytes, before anything is written, and
+/// taken by all else.
 fn no_byte(device: Device) -> Result<(), Failed> {
     let filters = [
         "identity",
@@ -254,7 +256,8 @@ fn bits(selection: Selection) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Gradients, pipelines, and colours under each mode of alpha: the same bits, and each says what ran.
+/// Gradients, pipelines, and colours under each mode of alpha: the same bits, and each says what
+/// ran.
 fn steps() -> Result<(), Failed> {
     let mut rng = Rng::with_seed(8);
     let alphas = [

@@ -1,6 +1,7 @@
-//! `conformance sanitize`: every entry once under compute-sanitizer (`entries.rs`), or all of the GPU's tests, each test in a
-//! process of its own, many at a time on each GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is
-//! no cargo, the program itself does the same.
+//! `conformance sanitize`: every entry once under compute-sanitizer (`entries.rs`), or all of the
+//! GPU's tests, each test in a process of its own, many at a time on each GPU that there is.
+//! Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it;
+//! where there is no cargo, the program itself does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,12 +29,14 @@ images of every layout: the tests entries::* and regions::layouts::gpu.
 Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
 COMPUTE_SANITIZER names the tool where it is neither on the PATH nor in the toolkit's usual folder.";
 
-/// The tests that are run unless others are asked for: each entry once, and the longer ways to pixels that do not lie side by side.
+/// The tests that are run unless others are asked for: each entry once, and the longer ways to
+/// pixels that do not lie side by side.
 const SHORT: [&str; 2] = [entries::NAME, "regions::layouts::gpu"];
 
 const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 
-/// What compute-sanitizer is to exit with when it has found something: 0 otherwise, whatever it found.
+/// What compute-sanitizer is to exit with when it has found something: 0 otherwise, whatever it
+/// found.
 const FOUND: i32 = 9;
 
 struct Options {
@@ -131,7 +134,8 @@ fn sanitizer() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// For each process that may run at a time, the GPU that it gets, in the words of `CUDA_VISIBLE_DEVICES`.
+/// For each process that may run at a time, the GPU that it gets, in the words of
+/// `CUDA_VISIBLE_DEVICES`.
 fn workers(jobs: Option<usize>) -> Vec<String> {
     #[cfg(feature = "gpu")]
     let count = apron::gpu::Gpu::count().unwrap_or(1);
@@ -150,7 +154,8 @@ fn program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|error| error.to_string())
 }
 
-/// The small selection, with grids so short that kernels use their grid-stride loops; unless the environment asks for something else.
+/// The small selection, with grids so short that kernels use their grid-stride loops; unless the
+/// environment asks for something else.
 fn in_small_selection(command: &mut Command) -> &mut Command {
     for (name, value) in [("APRON_CONFORMANCE", "small"), ("APRON_GRID_ROWS", "3")] {
         if std::env::var_os(name).is_none() {
@@ -192,8 +197,8 @@ struct Tally {
     failed: usize,
 }
 
-/// Runs every test under every tool, and tells of each as it ends: a run that is cut off has said how far it came. Whether all
-/// is well.
+/// Runs every test under every tool, and tells of each as it ends: a run that is cut off has said
+/// how far it came. Whether all is well.
 fn check(sanitizer: &Path, tools: &[String], tests: &[String], workers: &[String]) -> bool {
     let started = Instant::now();
     let (mut queue, others): (Vec<_>, Vec<_>) = (0..tools.len())
@@ -244,7 +249,8 @@ fn counted(launches: &BTreeMap<String, u64>) -> String {
     format!("{} kernels in {} launches", launches.len(), launches.values().sum::<u64>())
 }
 
-/// One test in a process of its own: the kernels that it launched, if any, and how often; or what was found.
+/// One test in a process of its own: the kernels that it launched, if any, and how often; or what
+/// was found.
 fn one(
     sanitizer: &Path,
     tool: &str,
@@ -347,7 +353,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs the command with a script in the place of compute-sanitizer, which gets its four arguments and then the program's.
+/// Runs the command with a script in the place of compute-sanitizer, which gets its four arguments
+/// and then the program's.
 fn stand_in(filter: &[&str], script: &str, right: fn(&str, bool) -> bool) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("stand-in");

@@ -1,4 +1,5 @@
-//! The separable family: the bits of two plain loops on every device, within a stated distance of the oracle.
+//! The separable family: the bits of two plain loops on every device, within a stated distance of
+//! the oracle.
 
 use apron::Family;
 use conformance::problem::{Group, Problem, Window};
@@ -40,8 +41,8 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
     )
 }
 
-/// Passes take 256 taps at a time: here they take them four and five times, in the row, in the column and in both, over images
-/// smaller and larger than the window.
+/// Passes take 256 taps at a time: here they take them four and five times, in the row, in the
+/// column and in both, over images smaller and larger than the window.
 pub(crate) fn turns(selection: Selection) -> Vec<Group> {
     let problems = |sizes: &[(usize, usize)], list: u64| -> Vec<Problem> {
         let number =
@@ -69,8 +70,9 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random_pair)
 }
 
-/// Filters that are no product, but a product and the pixel itself, or two products: every number of taps that some kernel has been compiled
-/// for, and those that none was; the columns of two terms go 64 taps at a time, here up to five times.
+/// Filters that are no product, but a product and the pixel itself, or two products: every number
+/// of taps that some kernel has been compiled for, and those that none was; the columns of two
+/// terms go 64 taps at a time, here up to five times.
 pub(crate) fn sums(selection: Selection) -> Vec<Group> {
     let presets = [
         "unsharp:sigma=0.8",
@@ -121,7 +123,8 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
     select::seams(selection, windows, select::tile_ends)
 }
 
-/// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.
+/// Every number of taps that some kernel has been compiled for, their neighbours, and long and
+/// lopsided pairs.
 pub(crate) fn windows() -> Vec<Window> {
     let equal = [1, 2, 4, 6, 16].into_iter().chain((3..=67).step_by(2)).map(|size| (size, size));
     let unequal = [

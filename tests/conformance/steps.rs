@@ -1,4 +1,5 @@
-//! What is more than one filter: gradients, colours weighted by alpha, and pipelines of several steps.
+//! What is more than one filter: gradients, colours weighted by alpha, and pipelines of several
+//! steps.
 //!
 //! Gradients and weighted colours are held to definitions of their own, in f64, in f32 and of bytes
 //! in whole numbers, that share no code with the product; pipelines to their steps run one by one,
@@ -285,8 +286,8 @@ fn is_kept(selection: Selection, number: usize) -> bool {
     }
 }
 
-/// Every type and every border, with constants that are whole and that are not, but for bytes made of bytes; sizes around those of
-/// strips.
+/// Every type and every border, with constants that are whole and that are not, but for bytes made
+/// of bytes; sizes around those of strips.
 fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
     let borders: Vec<_> =
         BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
@@ -317,7 +318,8 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
             bands,
             seed: seed(101, number),
         };
-        // Rows of bytes with strips inside; and their neighbours, whose types or channels have another kernel.
+        // Rows of bytes with strips inside; and their neighbours, whose types or channels have
+        // another kernel.
         let large = |channels, border| {
             let shape = Shape { width: 1200 / channels, height: 40, channels };
             let bands = (number == 66).then_some(11);
@@ -510,7 +512,8 @@ fn chains() -> Result<Vec<Vec<PlanBuilder>>, Failed> {
     ])
 }
 
-/// A pipeline gives what its plans give one by one, between values of the source's type or of f32, in any bands.
+/// A pipeline gives what its plans give one by one, between values of the source's type or of f32,
+/// in any bands.
 fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
     let mut bounded = 0;
     for (number, steps) in chains()?.into_iter().enumerate() {
@@ -560,7 +563,8 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holds a pipeline to its plans; false if a plan has too little memory, and then the pipeline has, too.
+/// Holds a pipeline to its plans; false if a plan has too little memory, and then the pipeline has,
+/// too.
 fn chain_of<S: Sample, D: Sample>(
     told: &str,
     pipeline: Pipeline,

@@ -1,10 +1,12 @@
-//! Pictures in device memory as they are stored: values of 8, 16 and 32 bits, one to five channels side by side or in planes, rows that
-//! begin anywhere. Types of source and destination differ as they like.
+//! Pictures in device memory as they are stored: values of 8, 16 and 32 bits, one to five channels
+//! side by side or in planes, rows that begin anywhere. Types of source and destination differ as
+//! they like.
 //!
-//! Bytes made of bytes are held to `oracle::bytes`, all else to the bits of `oracle::scalar`, converted once: the runner's
-//! table (`bounds.rs`). Nothing but the results is written.
+//! Bytes made of bytes are held to `oracle::bytes`, all else to the bits of `oracle::scalar`,
+//! converted once: the runner's table (`bounds.rs`). Nothing but the results is written.
 //!
-//! The layouts of a problem's source and destination are told by the gaps between its rows: see [`on_gpu::layouts`].
+//! The layouts of a problem's source and destination are told by the gaps between its rows: see
+//! [`on_gpu::layouts`].
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -119,7 +121,8 @@ mod on_gpu {
     const SLIDING: [Option<Variant>; 2] =
         [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
 
-    /// Every variant but running sums, which take means alone and have a test of their own; then what the plan chooses.
+    /// Every variant but running sums, which take means alone and have a test of their own; then
+    /// what the plan chooses.
     fn every() -> Vec<Option<Variant>> {
         Variant::all()
             .filter(|&variant| variant != Variant::RunningSums)
@@ -154,13 +157,14 @@ mod on_gpu {
         )
     }
 
-    /// Whether the order of what a plan chooses is known, or of no account: for a window that separates it may depend on how pixels are
-    /// stored, but bytes made of bytes do not.
+    /// Whether the order of what a plan chooses is known, or of no account: for a window that
+    /// separates it may depend on how pixels are stored, but bytes made of bytes do not.
     fn is_known(window: &Window, problem: &Problem) -> bool {
         window.products().is_none() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
     }
 
-    /// Solves problems that were generated, whose numbers in `turns` say in which way and in which layouts.
+    /// Solves problems that were generated, whose numbers in `turns` say in which way and in which
+    /// layouts.
     pub(crate) fn solve(
         products: &[Product],
         mut group: Group,
@@ -296,8 +300,8 @@ mod on_gpu {
 
         fn view(&self) -> apron::Result<DeviceView<'_>> {
             let (address, kind) = self.raw();
-            // SAFETY: the layout's places all lie in the memory, which the view borrows; whoever uses it waits for the stream
-            // before the memory goes.
+            // SAFETY: the layout's places all lie in the memory, which the view borrows; whoever
+            // uses it waits for the stream before the memory goes.
             unsafe {
                 DeviceView::from_raw(
                     self.bytes.gpu(),
@@ -312,7 +316,8 @@ mod on_gpu {
 
         fn view_mut(&mut self) -> apron::Result<DeviceViewMut<'_>> {
             let (address, kind) = self.raw();
-            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows the memory alone.
+            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows
+            // the memory alone.
             unsafe {
                 DeviceViewMut::from_raw(
                     self.bytes.gpu(),
@@ -391,7 +396,8 @@ mod on_gpu {
         Images,
         /// A rectangle after the other.
         Parts,
-        /// A band of rows after the other, from memory that has no rows but those that it needs, into memory that has the band.
+        /// A band of rows after the other, from memory that has no rows but those that it needs,
+        /// into memory that has the band.
         Bands,
         /// As one of three images.
         Batch,
@@ -686,8 +692,9 @@ mod on_gpu {
         around(selection, 65, (windows, &borders), 10, 53)
     }
 
-    /// So many problems for each window under each border, with types, channels, sizes and layouts that go round. A small selection keeps
-    /// one in so many, a number that has no factor in common with what goes round.
+    /// So many problems for each window under each border, with types, channels, sizes and layouts
+    /// that go round. A small selection keeps one in so many, a number that has no factor in common
+    /// with what goes round.
     fn around(
         selection: Selection,
         list: u64,
@@ -719,7 +726,8 @@ mod on_gpu {
         groups
     }
 
-    /// Pictures that end just where strips do, across and down, mostly in layouts that are copied by vectors.
+    /// Pictures that end just where strips do, across and down, mostly in layouts that are copied
+    /// by vectors.
     fn strips(selection: Selection) -> Vec<Group> {
         const USUAL: [usize; 7] = [0, 1, 0, 3, 4, 0, 9];
         let windows = [
@@ -761,8 +769,9 @@ mod on_gpu {
         groups
     }
 
-    /// Windows of every kind that the tensor cores take: of one, two and three digits, in one half of 16 bytes and in many, with an odd number
-    /// of halves, in rows of shared memory of both widths, and with anchors that begin at each byte of a word.
+    /// Windows of every kind that the tensor cores take: of one, two and three digits, in one half
+    /// of 16 bytes and in many, with an odd number of halves, in rows of shared memory of both
+    /// widths, and with anchors that begin at each byte of a word.
     fn of_matrices() -> Vec<Window> {
         let quarters = [0.25, -0.5, 0.75, 1.25, 0.5, -1.75, 2.25, 0.5, -0.75];
         let tiny: Vec<f32> = (0..15).map(|i| 1.3e-9 * (i as f32 - 6.5)).collect();
@@ -792,8 +801,9 @@ mod on_gpu {
         ]
     }
 
-    /// The same for a row and a column: of two, three, five and seven blocks of 16 rows, the last one full or with one row, and of one step and
-    /// many along a row; and a filter that is a product within its tolerance.
+    /// The same for a row and a column: of two, three, five and seven blocks of 16 rows, the last
+    /// one full or with one row, and of one step and many along a row; and a filter that is a
+    /// product within its tolerance.
     fn of_pairs() -> Vec<Window> {
         vec![
             Window::blur_pair(3, 3, 421),
@@ -840,8 +850,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Means of pictures of two values, which are ties in one place of eight: so many that the lanes of a warp take one each, and in the larger
-    /// picture all 32 of them more than once.
+    /// Means of pictures of two values, which are ties in one place of eight: so many that the
+    /// lanes of a warp take one each, and in the larger picture all 32 of them more than once.
     fn frequent_ties(name: &str, selection: Selection) -> Result<(), Failed> {
         let sizes: &[(usize, usize)] =
             if selection == Selection::Full { &[(720, 500), (1900, 1100)] } else { &[(720, 500)] };
@@ -919,8 +929,9 @@ mod on_gpu {
         ]
     }
 
-    /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
-    /// copied; and that the plan's kernels were those.
+    /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole,
+    /// in parts, in bands and in batches, with some channels copied; and that the plan's kernels
+    /// were those.
     fn bytes_alone(
         name: &str,
         selection: Selection,
@@ -999,7 +1010,8 @@ mod on_gpu {
         kinds.into_iter().zip(ways).try_for_each(|(way, groups)| check(name, variants, way, groups))
     }
 
-    /// Checks, and that each of these entries was launched; of a name that ends with `_`, one whose name begins so.
+    /// Checks, and that each of these entries was launched; of a name that ends with `_`, one whose
+    /// name begins so.
     fn launching(
         entries: &[&str],
         checks: impl FnOnce() -> Result<(), Failed>,
@@ -1021,7 +1033,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are uncertain.
+    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results
+    /// are uncertain.
     fn padded(name: &str, selection: Selection) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
         const WINDOWS: [(usize, usize, usize, usize); 5] =
@@ -1033,7 +1046,8 @@ mod on_gpu {
             BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
-        // The last one's own tap outweighs all others, and is apart from them; a smaller image would leave too little memory for the copy.
+        // The last one's own tap outweighs all others, and is apart from them; a smaller image
+        // would leave too little memory for the copy.
         let windows =
             WINDOWS.iter().map(window).chain([Window::preset("unsharp:sigma=12,amount=20")]);
         for (w, window) in windows.enumerate() {
@@ -1058,12 +1072,14 @@ mod on_gpu {
                 number += 1;
             }
         }
-        // Of a larger window, over rows that repeat: spectra may leave one result in doubt, and another of the same pixels not.
+        // Of a larger window, over rows that repeat: spectra may leave one result in doubt, and
+        // another of the same pixels not.
         let problem =
             Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
         let window = Window::random_of_weight(182, 181, 28.0, seed(70, 182)).anchored(13, 150);
         ways[0].push(Group { window, border: Border::Replicate, problems: vec![problem] });
-        // Of windows that rows repeat under, so many results in doubt that some are wrong if those that share one are not stored.
+        // Of windows that rows repeat under, so many results in doubt that some are wrong if those
+        // that share one are not stored.
         let borders = [Border::Replicate, Border::Keep, Border::Constant(9.0), Border::Wrap];
         for (way, border) in borders.into_iter().enumerate() {
             let problem = Problem::new(170, 210, seed(71, 100 + way))
@@ -1082,7 +1098,8 @@ mod on_gpu {
         })
     }
 
-    /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and running sums, which do so in place.
+    /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and
+    /// running sums, which do so in place.
     fn resolved(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
         let half = |size: usize| {
@@ -1183,8 +1200,8 @@ mod on_gpu {
             self.0.order(shape)
         }
 
-        /// All channels filtered; then again with some copied, which must be the source's, and the others put in the place of the first
-        /// result's.
+        /// All channels filtered; then again with some copied, which must be the source's, and the
+        /// others put in the place of the first result's.
         fn run<S: Sample, D: Sample>(
             &self,
             shape: Shape,
@@ -1238,7 +1255,8 @@ mod on_gpu {
         Gradient,
         /// The least and the greatest value only.
         Saturated,
-        /// The same two in squares of so many pixels: results of wide windows are uncertain everywhere.
+        /// The same two in squares of so many pixels: results of wide windows are uncertain
+        /// everywhere.
         Checker(usize),
     }
 
@@ -1261,7 +1279,8 @@ mod on_gpu {
         }
     }
 
-    /// Pictures of bytes that go through one stream one after the other, with each of some variants.
+    /// Pictures of bytes that go through one stream one after the other, with each of some
+    /// variants.
     #[derive(Clone, Debug)]
     struct Bytes {
         window: Window,
@@ -1447,7 +1466,8 @@ mod on_gpu {
             (ties.clone(), white, shape[1], flat),
             (pair.clone(), white, shape[0], odd),
             (Window::blur(12, 11, 71), white, shape[0], odd),
-            // A block settles several of these: some whose windows leave the image, some whose windows do not.
+            // A block settles several of these: some whose windows leave the image, some whose
+            // windows do not.
             (Window::blur(24, 22, 77), white, shape[0], odd),
             (Window::blur(24, 22, 77), Border::Reflect, shape[2], [Look::Random, Look::Gradient]),
             (Window::preset("box:cols=40,rows=30"), Border::Constant(200.0), shape[2], odd),
@@ -1493,7 +1513,8 @@ mod on_gpu {
             (mean(301, 221), Border::Replicate, shape(9, 11, 2), some),
             (mean(262, 256).anchored(3, 250), Border::Constant(200.0), shape(35, 3, 1), flat),
             (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
-            // Of a flat picture all of the first column are within the other taps of a half: few of one, and many of the other.
+            // Of a flat picture all of the first column are within the other taps of a half: few of
+            // one, and many of the other.
             (
                 edge.clone(),
                 Border::Constant(78.0),
@@ -1561,7 +1582,8 @@ mod on_gpu {
         cases.into_iter().map(case).collect()
     }
 
-    /// Views that have bytes in common are refused, before anything is written; those that lie between each other are not.
+    /// Views that have bytes in common are refused, before anything is written; those that lie
+    /// between each other are not.
     fn overlap() -> Result<(), Failed> {
         const PITCH: i64 = 256;
         let gpu = apron::gpu::Gpu::open(0)?;
@@ -1612,8 +1634,8 @@ mod on_gpu {
             let mut stream = gpu.stream()?;
             let outcome = {
                 let at = |offset: i64| memory.address().wrapping_add(offset as u64);
-                // SAFETY: all that the views say lies in the memory, which lives until the stream is done; where they overlap, nothing
-                // is launched.
+                // SAFETY: all that the views say lies in the memory, which lives until the stream
+                // is done; where they overlap, nothing is launched.
                 let (src, mut dst) = unsafe {
                     let view =
                         DeviceView::from_raw(&gpu, at(from), (Scalar::U8, source), shape, 1, 0..9)?;
@@ -1664,7 +1686,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Addresses and strides that are no multiples of a value's size are refused, with the value and the limit.
+    /// Addresses and strides that are no multiples of a value's size are refused, with the value
+    /// and the limit.
     fn alignment() -> Result<(), Failed> {
         let gpu = apron::gpu::Gpu::open(0)?;
         let memory = gpu.image_of(shape(64, 64, 1), Scalar::F32, apron::Layout::Planar)?;
@@ -1723,9 +1746,10 @@ mod on_gpu {
                             error.to_string()
                         }
                         outcome => {
-                            return Err(
-                                format!("{kind} at {address:#x}, {strides:?}: {outcome:?}").into()
-                            );
+                            return Err(format!(
+                                "{kind} at {address:#x}, {strides:?}: {outcome:?}"
+                            )
+                            .into());
                         }
                     };
                     for part in [
@@ -1743,8 +1767,9 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes in places that whole vectors do not fit: rows at multiples of 64 bytes, but an odd number of bytes between planes, which are
-    /// the channels of an image, or images; and results from column 4 on, where a lane has eight.
+    /// Bytes in places that whole vectors do not fit: rows at multiples of 64 bytes, but an odd
+    /// number of bytes between planes, which are the channels of an image, or images; and results
+    /// from column 4 on, where a lane has eight.
     fn odd_places() -> Result<(), Failed> {
         const W: usize = 600;
         const H: usize = 20;

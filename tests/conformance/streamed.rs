@@ -1,5 +1,5 @@
-//! Pictures that come as rows and go as rows, in chunks: every byte is the one that the whole picture gives. And what a plan tells of its
-//! runs while they are under way.
+//! Pictures that come as rows and go as rows, in chunks: every byte is the one that the whole
+//! picture gives. And what a plan tells of its runs while they are under way.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -31,7 +31,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     trials.collect()
 }
 
-/// Rows of a picture in memory, which must be asked for once each and in order, unless the source goes back.
+/// Rows of a picture in memory, which must be asked for once each and in order, unless the source
+/// goes back.
 struct Rows<'a, P> {
     values: &'a [P],
     row: usize,
@@ -132,7 +133,8 @@ fn holds<S: Sample, D: Sample>(
     Ok(true)
 }
 
-/// Every family under every border, chunks of a few rows to nearly all, windows higher than a chunk and than the picture.
+/// Every family under every border, chunks of a few rows to nearly all, windows higher than a chunk
+/// and than the picture.
 fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
     let windows = [
         Window::random_pair(3, 3, 91),
@@ -179,7 +181,8 @@ fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
 
 const SHAPE: Shape = Shape { width: 64, height: 200, channels: 3 };
 
-/// A source or a sink that fails ends the run with the rows and the reason; the rows before are right.
+/// A source or a sink that fails ends the run with the rows and the reason; the rows before are
+/// right.
 fn faults(device: Device, _: Selection) -> Result<(), Failed> {
     let window = Window::preset("gaussian:sigma=1");
     let plan = Plan::builder(&window.filter).device(device).band_rows(5).build()?;

@@ -1,4 +1,5 @@
-//! The tables of variants and of studies against the PTX that the build embedded, and against themselves.
+//! The tables of variants and of studies against the PTX that the build embedded, and against
+//! themselves.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,8 @@ use studies::Study;
 
 use crate::{direct, ladder, separable};
 
-/// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
+/// The entries that belong to no variant: a plan launches them before, after or instead of any
+/// variant's.
 #[cfg(feature = "gpu")]
 pub(crate) const SHARED: [&str; 18] = [
     "copy_pixels",
@@ -71,8 +73,8 @@ fn names() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An entry compiled for one window size, as its name's last part says, is launched by the family's list: a square window
-/// of that size, anchor in the middle, is in it.
+/// An entry compiled for one window size, as its name's last part says, is launched by the family's
+/// list: a square window of that size, anchor in the middle, is in it.
 fn sizes() -> Result<(), Failed> {
     let variants = Variant::all().filter_map(|variant| match variant.family() {
         Family::Direct => Some((variant.entries().collect::<Vec<_>>(), direct::windows())),
@@ -97,7 +99,8 @@ fn sizes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The packages that become PTX have no dependency and no feature: nothing of the emulator can come into them.
+/// The packages that become PTX have no dependency and no feature: nothing of the emulator can come
+/// into them.
 fn stand_alone() -> Result<(), Failed> {
     for (name, manifest) in [
         ("gpu-kernels", include_str!("../../gpu-kernels/Cargo.toml")),
@@ -124,7 +127,8 @@ fn embedded() -> Result<(), Failed> {
     hold(apron::gpu::embedded(), &own)?;
     hold(studies::kernels(), &studies.into_iter().flat_map(Study::entries).collect())?;
     for kernel in studies::kernels().iter().flat_map(|tier| tier.entries) {
-        // No study's kernel has a second one in its source. A copy in each branch of a condition lets a warp hang.
+        // No study's kernel has a second one in its source. A copy in each branch of a condition
+        // lets a warp hang.
         if kernel.ptx()?.matches("bar.sync").count() > 1 {
             return Err(format!("{}: its barrier was copied", kernel.name).into());
         }
@@ -158,7 +162,8 @@ fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> 
                     .into());
                 }
             }
-            // Kernels have nothing to panic about; a call would be of something that was not inlined.
+            // Kernels have nothing to panic about; a call would be of something that was not
+            // inlined.
             if let Some(word) = ["trap;", "call"].into_iter().find(|word| ptx.contains(word)) {
                 return Err(format!("sm_{arch}: {entry}: its PTX contains \"{word}\"").into());
             }

@@ -1,6 +1,7 @@
-//! Bytes have no order: a mirrored, transposed or rotated picture under the filter turned alike gives the turned result,
-//! byte for byte, by every variant, and whether the picture is filtered whole or in parts. So does one whose colours are
-//! weighted by alpha, which is held to the oracle, too.
+//! Bytes have no order: a mirrored, transposed or rotated picture under the filter turned alike
+//! gives the turned result, byte for byte, by every variant, and whether the picture is filtered
+//! whole or in parts. So does one whose colours are weighted by alpha, which is held to the oracle,
+//! too.
 
 use std::ops::Range;
 
@@ -24,7 +25,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// A way to turn a picture or a window: columns and rows may first change places, then either may be reversed.
+/// A way to turn a picture or a window: columns and rows may first change places, then either may
+/// be reversed.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     name: &'static str,
@@ -86,7 +88,8 @@ impl Turn {
                 let (row, column) = self.factors(row, column);
                 Window::product(self.name, &row, &column)
             }
-            // Unsharp masks, Laplacians and differences of Gaussians are the same whichever way they are turned.
+            // Unsharp masks, Laplacians and differences of Gaussians are the same whichever way
+            // they are turned.
             Made::Sum { .. } => window.clone(),
         };
         let (x, y) = self.place(window.anchor, size);

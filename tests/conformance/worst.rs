@@ -1,12 +1,15 @@
 //! A search for the pixels with the greatest error by way of spectra in f32.
 //!
-//! That error has no useful proven bound: what can be proved for 128x128 values is thousands of times what is seen, because it takes
-//! every rounding for one in the same direction. So the bound that [`apron::Variant::Fourier`] states, 8 units in the last place of
-//! `sum |tap| * max |pixel|`, is measured. Bytes rest on it: what is nearer to a half is computed again, exactly. Random pixels do not try it hard. Here
-//! pictures of one pair of tiles are bred: of each, a changed copy takes its place if its worst result is further from the sum in f64.
+//! That error has no useful proven bound: what can be proved for 128x128 values is thousands of
+//! times what is seen, because it takes every rounding for one in the same direction. So the bound
+//! that [`apron::Variant::Fourier`] states, 8 units in the last place of `sum |tap| * max |pixel|`,
+//! is measured. Bytes rest on it: what is nearer to a half is computed again, exactly. Random
+//! pixels do not try it hard. Here pictures of one pair of tiles are bred: of each, a changed copy
+//! takes its place if its worst result is further from the sum in f64.
 //!
-//! They do not find what the roundings of constants do, of the taps' spectrum and of twiddle factors, which are spread over a whole tile: for them the picture is computed that
-//! has the greatest pixels where that error is positive, and 0 elsewhere.
+//! They do not find what the roundings of constants do, of the taps' spectrum and of twiddle
+//! factors, which are spread over a whole tile: for them the picture is computed that has the
+//! greatest pixels where that error is positive, and 0 elsewhere.
 
 use apron::{Border, Device, Filter, Image, ImageView, ImageViewMut, Plan, Variant};
 use conformance::product::Gpu;
@@ -84,7 +87,8 @@ fn of_constants() -> Result<(), Failed> {
         let [weight, norm] =
             [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
         for folded in [false, true] {
-            // Folded tiles have bytes less their middle, which is added behind: that is rounded, and so is its product with all taps.
+            // Folded tiles have bytes less their middle, which is added behind: that is rounded,
+            // and so is its product with all taps.
             let (part, besides) = if folded { (0.75, 0.503 + 0.252 * weight) } else { (1.0, 0.0) };
             let bound =
                 (BOUND * part * weight).max(5.5 * part * weight + 18.0 * norm.sqrt()) + besides;
@@ -92,7 +96,8 @@ fn of_constants() -> Result<(), Failed> {
             let mut worst: f64 = 0.0;
             for (x, y) in [(results / 2, results / 2), (0, 0), (results - 1, 3)] {
                 let error = constants.error((x, y));
-                // The first tile of the pair, or the folded one, lies here, at the image's upper left corner; the second is empty.
+                // The first tile of the pair, or the folded one, lies here, at the image's upper
+                // left corner; the second is empty.
                 let (across, height) = (error.len() / TILE, TILE);
                 let width = if folded { across } else { across + results };
                 let mut picture = vec![0u8; width * height];
@@ -152,7 +157,8 @@ fn of_bytes(
     Err("there is no GPU in this build".into())
 }
 
-/// The sum at a place that would make a byte, near `exact`: how far it is from there, up to `bound`, becomes the byte.
+/// The sum at a place that would make a byte, near `exact`: how far it is from there, up to
+/// `bound`, becomes the byte.
 #[cfg(feature = "gpu")]
 fn of_bytes(
     plan: &Plan,
@@ -212,8 +218,9 @@ fn around((down, across): (&Square, &Square), values: &Square) -> Square {
     product(&|y, k| down[TILE * k + y], &|k, x| rows[TILE * k + x])
 }
 
-/// The transform of a line: at `TILE k + n` what element `n` is multiplied by for frequency `k`. Of a kernel its factors are rounded to f32, step by step: of 16
-/// (4 of 4, factors, 4 of 4), factors, and of 8 (factors between 2 and 4). A folded line's have the twist, which comes in two parts.
+/// The transform of a line: at `TILE k + n` what element `n` is multiplied by for frequency `k`. Of
+/// a kernel its factors are rounded to f32, step by step: of 16 (4 of 4, factors, 4 of 4), factors,
+/// and of 8 (factors between 2 and 4). A folded line's have the twist, which comes in two parts.
 fn transform(of_kernel: bool, folded: bool) -> Square {
     let factor = |turn: usize, circle: usize| {
         let (sin, cos) =
@@ -240,7 +247,8 @@ fn transform(of_kernel: bool, folded: bool) -> Square {
     (0..TILE * TILE).map(of).collect()
 }
 
-/// How far the roundings of a kernel's constants move the result at a place of a tile, for each pixel of it that is 1; its taps begin at the result.
+/// How far the roundings of a kernel's constants move the result at a place of a tile, for each
+/// pixel of it that is 1; its taps begin at the result.
 struct Constants {
     /// Of columns, and of rows.
     exact: [Square; 2],
@@ -284,7 +292,8 @@ impl Constants {
         let (exact, rounded) = (row(&self.exact, false), row(&self.rounded, true));
         let errors: Square =
             rounded.iter().zip(exact).map(|(r, e)| (r.0 - e.0, r.1 - e.1)).collect();
-        // A pixel in the right half is an imaginary part: `i` times the number adds the opposite of its imaginary part to the result.
+        // A pixel in the right half is an imaginary part: `i` times the number adds the opposite of
+        // its imaginary part to the result.
         let line = |line: &[Complex]| {
             let right = line.iter().filter(|_| self.folded).map(|error| -error.1);
             line.iter().map(|error| error.0).chain(right).collect::<Vec<_>>()
@@ -293,7 +302,8 @@ impl Constants {
     }
 }
 
-/// A row and a column of taps, so that the sums in f64 take two short passes. Spectra do not know of it.
+/// A row and a column of taps, so that the sums in f64 take two short passes. Spectra do not know
+/// of it.
 struct Taps {
     name: &'static str,
     row: Vec<f64>,
@@ -337,7 +347,8 @@ fn windows() -> Vec<Taps> {
 /// Breeds so many pictures for so many turns.
 fn search(device: Device, (pictures, turns): (usize, usize)) -> Result<(), Failed> {
     for taps in windows() {
-        // A picture is as large as two tiles: of large ones there are fewer. The CPU has tiles of its own.
+        // A picture is as large as two tiles: of large ones there are fewer. The CPU has tiles of
+        // its own.
         let (pictures, turns) = match taps.tile() {
             LARGE if device == Device::Cpu => continue,
             LARGE => (pictures.div_ceil(32), turns.div_ceil(4)),
@@ -461,7 +472,8 @@ pub(crate) fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
     (0..width * height).map(|at| value(at % width, at / width)).collect()
 }
 
-/// A copy with one change: some values, a rectangle or a wave turned round, or a rectangle of another picture.
+/// A copy with one change: some values, a rectangle or a wave turned round, or a rectangle of
+/// another picture.
 pub(crate) fn change(
     herd: &[Vec<u8>],
     number: usize,

@@ -247,13 +247,14 @@ def main():
                 # libwebp rounds down with every part that it blends.
                 chosen = parts(rng, alphas, webps, 2)
                 attempt(f"{seed}-{name}.webp", webp(chosen), composed(chosen), 12 if name == "soft" else 0)
-            # Pillow cannot read interlaced parts, restores nothing after a part that was blended, and blends
-            # alpha as if it was a colour.
+            # Pillow cannot read interlaced parts, restores nothing after a part that was blended,
+            # and blends alpha as if it was a colour.
             chosen = parts(rng, [0, 255], [mode for mode in every if mode != (True, RESTORE)], 1, whole=True)
             attempt(f"{seed}-pillow.png", apng(chosen, 6, 8), composed(chosen))
             chosen = indexed(rng, parts(rng, [255], [(True, disposal) for disposal in (KEEP, CLEAR, RESTORE)], 1))
             attempt(f"{seed}.gif", gif(chosen), composed(chosen))
-            # The decoder's colours of lossy parts are near those of libwebp; how parts are laid is the same.
+            # The decoder's colours of lossy parts are near those of libwebp; how parts are laid is
+            # the same.
             chosen = parts(rng, [0, 255], webps, 2)
             data = webp(chosen, lossy=True)
             attempt(f"{seed}-lossy.webp", data, composed(chosen), 20, 20)

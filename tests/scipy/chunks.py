@@ -78,7 +78,8 @@ def main():
         with PIL.Image.open(folder / "pillow-chunks.tif") as found:
             if tuple(round(float(value)) for value in found.info["dpi"]) != (300, 300):
                 failures.append(f"the resolution became {found.info['dpi']}")
-        # What is compressed, or has tiles, alpha or several pages, is read as a whole, and gives the same as ever.
+        # What is compressed, or has tiles, alpha or several pages, is read as a whole, and gives
+        # the same as ever.
         grey = (random.random((64, 64)) * 255).astype("uint8")
         for kind, settings in {"deflate": {"compression": "zlib"}, "tiles": {"tile": (16, 16)},
                                "white is zero": {"photometric": "miniswhite"}}.items():

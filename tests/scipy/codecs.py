@@ -69,7 +69,8 @@ def animations(tool):
     pictures = frames()
     first, *others = map(Image.fromarray, pictures)
     kinds = {"gif": {}, "png": {}, "webp": {"lossless": True, "exact": True}}
-    # Pillow's number for GIF says how often it is shown again, those of PNG and WebP how often it is shown.
+    # Pillow's number for GIF says how often it is shown again, those of PNG and WebP how often it
+    # is shown.
     again = {"gif": 3, "png": 4, "webp": 4}
     for kind, options in kinds.items():
         first.save(tool / f"a.{kind}", save_all=True, append_images=others, duration=DELAYS, loop=again[kind], **options)

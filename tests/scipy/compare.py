@@ -53,7 +53,8 @@ class Gradient:
 
     def __call__(self, plane, border):
         if border["mode"] == "constant":
-            # Between its two passes SciPy takes the constant for what lies outside again, where the first pass gives something else.
+            # Between its two passes SciPy takes the constant for what lies outside again, where the
+            # first pass gives something else.
             return self(numpy.pad(plane, 2, constant_values=border["cval"]), {"mode": "nearest"})[2:-2, 2:-2]
         return numpy.hypot(*(self.derivative(plane, axis=axis, output=numpy.float64, **border) for axis in (0, 1)))
 

@@ -273,7 +273,8 @@ def premultiplied_and_straight(tool):
                     continue
                 what = f"{dtype}, {colours} and {kind}, {text}, {target}"
                 tool.run("in.tif", f"out.{target}", text, "--quiet")
-                # Read back by the tool: others do not read all of these; PNG is read by OpenCV below.
+                # Read back by the tool: others do not read all of these; PNG is read by OpenCV
+                # below.
                 tool.run(f"out.{target}", "back.npy", "identity", "--alpha", "filter")
                 found = numpy.load(tool / "back.npy")
                 if found.shape[-1] != colours + 1:
@@ -391,7 +392,8 @@ def formats_that_have_no_bands(tool):
             tool.same(Image.open(tool / "out.png").mode, "RGBA" if colours == 3 else "LA", "said to be alpha")
         tool.run("in.tif", "out.npy")
         tool.near(numpy.load(tool / "out.npy"), values.astype(float), "as an array")
-    # An array says nothing: its last channel becomes alpha where there is nothing else, and the tool says so.
+    # An array says nothing: its last channel becomes alpha where there is nothing else, and the
+    # tool says so.
     for channels, mode in ((2, "LA"), (4, "RGBA")):
         values = picture("u1", channels)
         numpy.save(tool / "a.npy", values)

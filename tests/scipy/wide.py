@@ -90,7 +90,8 @@ def main():
                     found = run(image, suffix, "--filter", text, "--border", border)
                     check(found, sums, slack, kind, f"{kind}, {text}, {border}, {suffix}")
                     compared += 1
-            # Two steps, with nothing rounded between them; then the sign goes, and something is added.
+            # Two steps, with nothing rounded between them; then the sign goes, and something is
+            # added.
             first, before = correlate(image, TAPS["laplacian"], border)
             second, size = correlate(first.astype("f8"), TAPS["box:size=5"], border)
             slack = 2.0**-53 * (17 * before + 33 * size)

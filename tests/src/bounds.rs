@@ -1,4 +1,5 @@
-//! The table of tolerances: the only place in which a test says how far a result may lie from the oracle's.
+//! The table of tolerances: the only place in which a test says how far a result may lie from the
+//! oracle's.
 //!
 //! | result | must be | because |
 //! | --- | --- | --- |
@@ -24,7 +25,8 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 /// The least subnormal.
 const LEAST: f64 = f32::from_bits(1) as f64;
 
-/// The greatest pixel with which no sum in an order can leave f32. Beyond it nothing is to be said of a sum but its bits.
+/// The greatest pixel with which no sum in an order can leave f32. Beyond it nothing is to be said
+/// of a sum but its bits.
 pub fn room(order: Option<Order>, window: &Window) -> f64 {
     // What a row pass makes may be greater than the result, if the column's taps are small.
     let (weight, of_row, _) = weights(order, window);
@@ -32,7 +34,8 @@ pub fn room(order: Option<Order>, window: &Window) -> f64 {
     (most / 2.0 / weight.max(of_row)).min(most)
 }
 
-/// The sizes of all taps that an order takes added up; and those of a row's, and of a column's, where it takes them apart.
+/// The sizes of all taps that an order takes added up; and those of a row's, and of a column's,
+/// where it takes them apart.
 fn weights(order: Option<Order>, window: &Window) -> (f64, f64, f64) {
     let weight = window.as_taps().weight();
     match (order, window.products()) {
@@ -46,18 +49,21 @@ fn weights(order: Option<Order>, window: &Window) -> (f64, f64, f64) {
 
 /// How far an order's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
 ///
-/// - A tap rounded to f32 is off by one unit, and each fused multiply-add rounds once. A direct sum has `cols * rows` of
-///   them behind one rounded tap: k = `cols * rows + 1`.
-/// - A separable sum passes `cols` roundings in its row and `rows` in its column, with a rounded tap in each:
-///   k = `cols + rows + 2`; with more terms, `rows` for each of them, and two for the pixel's own factor. The filter's own factors may differ
-///   from taps that were given as a whole by [`Window::split_error`], which the product documents and which is added.
-/// - A product's sum multiplies each pixel with two rounded taps, and rounds in between: k = `cols * rows + 3`.
-/// - A product of spectra, which has no order, promises k = [`oracle::SPECTRAL_STEPS`], whatever the window; numbers as small
-///   as a subnormal's error are added up over a tile.
+/// - A tap rounded to f32 is off by one unit, and each fused multiply-add rounds once. A direct sum
+///   has `cols * rows` of them behind one rounded tap: k = `cols * rows + 1`.
+/// - A separable sum passes `cols` roundings in its row and `rows` in its column, with a rounded
+///   tap in each: k = `cols + rows + 2`; with more terms, `rows` for each of them, and two for the
+///   pixel's own factor. The filter's own factors may differ from taps that were given as a whole
+///   by [`Window::split_error`], which the product documents and which is added.
+/// - A product's sum multiplies each pixel with two rounded taps, and rounds in between: k =
+///   `cols * rows + 3`.
+/// - A product of spectra, which has no order, promises k = [`oracle::SPECTRAL_STEPS`], whatever
+///   the window; numbers as small as a subnormal's error are added up over a tile.
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
-/// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
-///   column's taps then multiply it.
-/// - So does a tap that is subnormal as an f32; the pixels, and the other factor's taps, then multiply it.
+/// - A result that underflows loses up to half the least subnormal at each step, whatever its size;
+///   in a row pass the column's taps then multiply it.
+/// - So does a tap that is subnormal as an f32; the pixels, and the other factor's taps, then
+///   multiply it.
 ///
 /// Only for pixels within [`room`].
 pub fn bound(order: Option<Order>, window: &Window, greatest_pixel: f64) -> f64 {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The library of the package `emulator`: under cargo the one of this workspace, built now so that it is not an old one;
-/// else the one that lies beside the tests.
+/// The library of the package `emulator`: under cargo the one of this workspace, built now so that
+/// it is not an old one; else the one that lies beside the tests.
 ///
 /// # Errors
 /// If it cannot be built, or is not there.
@@ -18,7 +18,8 @@ pub fn emulator() -> Result<&'static Path, String> {
     found.as_ref().map(PathBuf::as_path).map_err(String::clone)
 }
 
-/// Why the emulator cannot be had, where there is neither cargo to build it nor its library beside the tests.
+/// Why the emulator cannot be had, where there is neither cargo to build it nor its library beside
+/// the tests.
 pub fn no_emulator() -> Option<String> {
     if std::env::var_os("CARGO").is_some() { None } else { emulator().err() }
 }

@@ -1,6 +1,6 @@
-//! Targets for a fuzzer: each takes bytes as a stranger might send them, and says what the product did wrong with them. A
-//! panic or a hang is as wrong. `fuzz/` runs them under libFuzzer, the test program `cli` over the corpus there and some
-//! thousand changes to it.
+//! Targets for a fuzzer: each takes bytes as a stranger might send them, and says what the product
+//! did wrong with them. A panic or a hang is as wrong. `fuzz/` runs them under libFuzzer, the test
+//! program `cli` over the corpus there and some thousand changes to it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,8 @@ pub fn fuzz(name: &str, bytes: &[u8]) {
     }
 }
 
-/// A legal filter prints as a text that reads back as itself; a refusal is short, whatever was refused.
+/// A legal filter prints as a text that reads back as itself; a refusal is short, whatever was
+/// refused.
 fn filter_text(bytes: &[u8]) -> Result<bool, String> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(false) };
     // Such a filter is legal, and takes its time.
@@ -94,7 +95,8 @@ fn judged(read: Result<Filter, String>) -> Result<bool, String> {
     }
 }
 
-/// The size of a file without a header, up to the first line's end, and the file: taken if it has that many bytes.
+/// The size of a file without a header, up to the first line's end, and the file: taken if it has
+/// that many bytes.
 fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let pixels = bytes.get(end + 1..).unwrap_or_default();

@@ -17,7 +17,8 @@ pub struct Window {
     pub rows: usize,
     /// Column and row of the anchor.
     pub anchor: (usize, usize),
-    /// Taps, row by row; none of a window of more than [`Window::MOST`], which only bytes are made with.
+    /// Taps, row by row; none of a window of more than [`Window::MOST`], which only bytes are made
+    /// with.
     pub taps: Vec<f64>,
     /// What the filter was made from, which decides the bytes that it makes of bytes.
     pub made: Made,
@@ -36,7 +37,8 @@ impl Window {
         Self::dense("random", cols, rows, &taps)
     }
 
-    /// Random taps that add up to 1, and their sizes to about `weight`: results of bytes are of all sizes, and many in doubt.
+    /// Random taps that add up to 1, and their sizes to about `weight`: results of bytes are of all
+    /// sizes, and many in doubt.
     pub fn random_of_weight(cols: usize, rows: usize, weight: f32, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
@@ -143,7 +145,8 @@ impl Window {
         window
     }
 
-    /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that seldom saturate.
+    /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that
+    /// seldom saturate.
     pub fn blur(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let taps: Vec<f32> =
@@ -234,7 +237,8 @@ impl Window {
         Products::of(&self.filter)
     }
 
-    /// How far the product's factors may be from the taps, summed over the window; zero where it was given factors.
+    /// How far the product's factors may be from the taps, summed over the window; zero where it
+    /// was given factors.
     pub fn split_error(&self) -> f64 {
         let Some(Products { centre, terms }) = self.products() else { return 0.0 };
         let place = self.anchor.1 * self.cols + self.anchor.0;

@@ -41,8 +41,9 @@ impl Implementation for Product {
     }
 }
 
-/// The variants to test on a device, but for studies, which take pixels of any type: on the CPU, where all variants of a family run the
-/// same code, the one of each family that takes every window and border.
+/// The variants to test on a device, but for studies, which take pixels of any type: on the CPU,
+/// where all variants of a family run the same code, the one of each family that takes every window
+/// and border.
 pub fn variants(device: Device) -> Vec<Variant> {
     match device {
         Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
@@ -100,8 +101,8 @@ impl Ready for Plan {
     }
 }
 
-/// A variant on images in device memory, whose gaps and whose output are poisoned before each run: memory that the driver
-/// hands out may still hold another run's right result.
+/// A variant on images in device memory, whose gaps and whose output are poisoned before each run:
+/// memory that the driver hands out may still hold another run's right result.
 ///
 /// Pixels are converted by the tests, so only results in f32 can be asked of it.
 #[cfg(feature = "gpu")]
@@ -149,8 +150,8 @@ impl Ready for DevicePlan {
         src: Source<'_, S>,
         dst: Target<'_, D>,
     ) -> Result<()> {
-        // Laid out in the other way, so that where there are several channels no stride can stand for another; and every other
-        // problem's gaps make rows begin where no vector may.
+        // Laid out in the other way, so that where there are several channels no stride can stand
+        // for another; and every other problem's gaps make rows begin where no vector may.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
         let layout = if odd { image_unaligned } else { studies::image_by_rows };
         let images = [self.gpu.image(shape)?, layout(&self.gpu, shape)?];
@@ -160,7 +161,8 @@ impl Ready for DevicePlan {
     }
 }
 
-/// An image with rows an odd number of floats apart: most of them begin where no vector of floats may.
+/// An image with rows an odd number of floats apart: most of them begin where no vector of floats
+/// may.
 ///
 /// # Errors
 /// Memory and driver errors.
@@ -170,7 +172,8 @@ pub fn image_unaligned(gpu: &apron::gpu::Gpu, shape: Shape) -> Result<apron::gpu
     gpu.image_with(shape, stride, stride * shape.height)
 }
 
-/// Filters from one image on a device into the other, both poisoned before; an error if anything is written beside the pixels.
+/// Filters from one image on a device into the other, both poisoned before; an error if anything is
+/// written beside the pixels.
 ///
 /// # Errors
 /// Whatever stops it.
@@ -190,7 +193,8 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     let mut stream = gpu.stream()?;
     let uploaded =
         gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
-    // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
+    // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the
+    // gaps as they are.
     let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
     let copier = Plan::builder(&copier)
         .border(Border::Keep)
@@ -257,7 +261,8 @@ impl Gpu {
     }
 }
 
-/// Takes the GPU's kernels from the PTX file that `APRON_PTX` names, if it does: so another compiler's are tested.
+/// Takes the GPU's kernels from the PTX file that `APRON_PTX` names, if it does: so another
+/// compiler's are tested.
 #[cfg(feature = "gpu")]
 fn take_kernels() -> Result<()> {
     if let Some(path) = std::env::var_os("APRON_PTX") {

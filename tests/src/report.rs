@@ -1,4 +1,5 @@
-//! What a wrong result leaves for whoever looks for the cause: a picture of where it is wrong, and the worst pixels.
+//! What a wrong result leaves for whoever looks for the cause: a picture of where it is wrong, and
+//! the worst pixels.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ impl Wrong {
     }
 }
 
-/// Where reports go: the folder that `APRON_REPORTS` names, none if that is empty; under cargo `target/conformance`; else
-/// `conformance-reports` beside the test program.
+/// Where reports go: the folder that `APRON_REPORTS` names, none if that is empty; under cargo
+/// `target/conformance`; else `conformance-reports` beside the test program.
 pub fn folder() -> Option<PathBuf> {
     match std::env::var_os("APRON_REPORTS") {
         Some(folder) if folder.is_empty() => None,
@@ -57,8 +58,8 @@ const DRAWN: usize = 1024;
 /// The number of pixels that the report of a failure lists.
 const WORST: usize = 32;
 
-/// Writes the picture and the list for a failure of `name` on a problem that is told in words; their paths, with the
-/// extension left open.
+/// Writes the picture and the list for a failure of `name` on a problem that is told in words;
+/// their paths, with the extension left open.
 ///
 /// # Errors
 /// If they cannot be written.
@@ -82,7 +83,8 @@ pub fn write(
     Ok(format!("{}.{{png,json}}", stem.display()))
 }
 
-/// Black where all is right, blue where nothing was written, else red, the brighter the further off.
+/// Black where all is right, blue where nothing was written, else red, the brighter the further
+/// off.
 fn draw(shape: Shape, wrong: &[Wrong]) -> RgbImage {
     let (width, height) = (shape.width.min(DRAWN), shape.height.min(DRAWN));
     let start = |at: usize, len: usize, drawn: usize| at.saturating_sub(drawn / 2).min(len - drawn);
@@ -103,7 +105,8 @@ fn draw(shape: Shape, wrong: &[Wrong]) -> RgbImage {
     picture
 }
 
-/// What failed, and the values that are furthest off. A value that JSON cannot hold is null: its bits tell.
+/// What failed, and the values that are furthest off. A value that JSON cannot hold is null: its
+/// bits tell.
 fn list(name: &str, problem: &str, shape: Shape, wrong: &[Wrong]) -> Value {
     let mut worst: Vec<&Wrong> = wrong.iter().collect();
     worst.sort_by(|a, b| b.distance().total_cmp(&a.distance()));

@@ -1,5 +1,5 @@
-//! The runner: solves a problem with an implementation and holds every pixel, and everything between the pixels, to what
-//! must be there.
+//! The runner: solves a problem with an implementation and holds every pixel, and everything
+//! between the pixels, to what must be there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -185,7 +185,8 @@ struct Prepared<R> {
     engine: R,
 }
 
-/// An implementation may decline what it has not promised. That must not become a way out of the tests.
+/// An implementation may decline what it has not promised. That must not become a way out of the
+/// tests.
 fn declined(name: &str, must_take: bool, error: &Error, group: &Group, tally: &Tally) {
     if must_take || !matches!(error, Error::Unsupported { .. }) {
         tally.fail(format!("{name}: {}, border {}: declined: {error}", group.window, group.border));
@@ -336,7 +337,8 @@ struct Expected<D> {
     values: Vec<D>,
     /// The oracle's values.
     oracle: Vec<f64>,
-    /// How far each result may lie from the oracle's, before it is converted; nothing where bits are promised.
+    /// How far each result may lie from the oracle's, before it is converted; nothing where bits
+    /// are promised.
     allowed: Vec<Option<f64>>,
 }
 

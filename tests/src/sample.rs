@@ -1,4 +1,5 @@
-//! Stored pixel types as the tests see them: with conversions of their own, random values, and a poison.
+//! Stored pixel types as the tests see them: with conversions of their own, random values, and a
+//! poison.
 
 use apron::{Pixel, f16};
 use fastrand::Rng;
@@ -54,7 +55,8 @@ pub enum Data {
     Holes,
     /// Random floats, with a few infinities among them.
     Infinite,
-    /// As `Random`, but rows repeat: two fifths down they change in the right half, and below two thirds come rows of `Extremes`.
+    /// As `Random`, but rows repeat: two fifths down they change in the right half, and below two
+    /// thirds come rows of `Extremes`.
     Repeated,
     /// One byte everywhere.
     Flat(u8),
@@ -91,7 +93,8 @@ pub trait Sample: Pixel {
     const KIND: Kind;
     /// What outputs hold before a run, and what lies between rows.
     const POISON: Self;
-    /// A poison that differs from the other in integer types, for pixels whose right value is the first one.
+    /// A poison that differs from the other in integer types, for pixels whose right value is the
+    /// first one.
     const OTHER_POISON: Self;
 
     /// A value of this kind.
@@ -105,7 +108,8 @@ pub trait Sample: Pixel {
     /// The value that the lowest bits are.
     fn of_bits(bits: u32) -> Self;
 
-    /// Whether two results are the same: bit for bit, but for a NaN's payload; poison is like nothing else.
+    /// Whether two results are the same: bit for bit, but for a NaN's payload; poison is like
+    /// nothing else.
     fn same(self, other: Self) -> bool {
         self.bits() == other.bits()
             || (self.value().is_nan() && other.value().is_nan() && !self.is_poison())
@@ -201,7 +205,8 @@ impl Sample for f16 {
             // Half precision's steps: 2^-24 up to 2^-14, then 1024 of them in each power of two.
             let exponent = (0..=29).rev().find(|&e| size >= 2f64.powi(e - 14)).unwrap_or(0);
             let steps = even(size / 2f64.powi(exponent - 24)) as u16;
-            // `steps` carries the implicit leading bit into the exponent, also where rounding reached the next power.
+            // `steps` carries the implicit leading bit into the exponent, also where rounding
+            // reached the next power.
             sign | (((exponent as u16) << 10) + steps)
         })
     }

@@ -1,7 +1,7 @@
 //! Which problems the suites solve.
 //!
-//! Every list is a plain function of its [`Selection`]: no state, no randomness beyond seeds that follow from the place in
-//! the list, so that the same failure comes again.
+//! Every list is a plain function of its [`Selection`]: no state, no randomness beyond seeds that
+//! follow from the place in the list, so that the same failure comes again.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,8 @@ impl Selection {
         let step = match self {
             Self::Full => 1,
             Self::Small => keep_one_in,
-            // An odd step, as in `exhaustive` it must have no factor in common with what goes round.
+            // An odd step, as in `exhaustive` it must have no factor in common with what goes
+            // round.
             Self::Emulated => (keep_one_in / 4) | 1,
         };
         let keep = |i: usize| (i + offset).is_multiple_of(step);
@@ -99,8 +100,8 @@ fn turn_anchor(window: Window, turn: usize) -> Window {
     }
 }
 
-/// Every image up to 6x6 with every window up to 7x7 under every border; each once in f32 and once in another type, with
-/// one to four channels.
+/// Every image up to 6x6 with every window up to 7x7 under every border; each once in f32 and once
+/// in another type, with one to four channels.
 pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window) -> Vec<Group> {
     let mut groups = Vec::new();
     for rows in 1..=7 {
@@ -120,7 +121,8 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
                         .gaps(turn % 3, turn % 5);
                     [plain, stored]
                 });
-                // 47 has no factor in common with what goes round, and each group has more problems than that.
+                // 47 has no factor in common with what goes round, and each group has more problems
+                // than that.
                 let problems = selection.cut(47, problems, number * 5);
                 groups.push(Group { window, border, problems });
             }
@@ -129,7 +131,8 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
     groups
 }
 
-/// Every image up to 6x6 with each of the windows under every border; each once in f32, and every other once in another type.
+/// Every image up to 6x6 with each of the windows under every border; each once in f32, and every
+/// other once in another type.
 pub fn tiny(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
     for window in windows {
@@ -156,7 +159,8 @@ pub fn tiny(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     groups
 }
 
-/// Sizes that meet tile and warp borders at odd places: primes, single rows and columns, and just around a tile.
+/// Sizes that meet tile and warp borders at odd places: primes, single rows and columns, and just
+/// around a tile.
 const SIZES: [(usize, usize); 16] = [
     (31, 17),
     (97, 61),
@@ -176,12 +180,13 @@ const SIZES: [(usize, usize); 16] = [
     (1000, 37),
 ];
 
-/// Larger windows over `SIZES` under every border. A window meets every size on which it costs less than so many
-/// multiplications, large images under a third of the borders each.
+/// Larger windows over `SIZES` under every border. A window meets every size on which it costs less
+/// than so many multiplications, large images under a third of the borders each.
 pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
-        // Counted through all borders, so that each window keeps some of its problems in a small selection.
+        // Counted through all borders, so that each window keeps some of its problems in a small
+        // selection.
         let mut number = 0;
         for (b, border) in BORDERS.into_iter().enumerate() {
             let work =
@@ -300,9 +305,9 @@ pub fn tile_ends(_: &Window) -> [Vec<usize>; 2] {
     [vec![64, 512], vec![64, 128]]
 }
 
-/// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to: what is right for a tile inside
-/// the image and wrong for one that meets its edge by a pixel shows there alone. `ends` are the columns and the rows, counted
-/// without a window, at which tiles end.
+/// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to:
+/// what is right for a tile inside the image and wrong for one that meets its edge by a pixel shows
+/// there alone. `ends` are the columns and the rows, counted without a window, at which tiles end.
 pub fn seams(
     selection: Selection,
     windows: Vec<Window>,
@@ -342,8 +347,9 @@ pub fn seams(
     groups
 }
 
-/// Images past what a grid holds in one of its axes, three times over where the window is small: 65535 blocks, of any height that
-/// a kernel might have. Slow runs have shorter grids (`APRON_GRID_ROWS`), and images to go with them.
+/// Images past what a grid holds in one of its axes, three times over where the window is small:
+/// 65535 blocks, of any height that a kernel might have. Slow runs have shorter grids
+/// (`APRON_GRID_ROWS`), and images to go with them.
 pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let border = |i: usize| BORDERS[(i + 3) % 6];
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
@@ -362,8 +368,9 @@ pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     groups.collect()
 }
 
-/// Windows and images for which each loop over chunks of taps, parts of a window or tiles takes three turns and a part of one: a
-/// window, and the sizes that it meets, each under a reflection and under another border.
+/// Windows and images for which each loop over chunks of taps, parts of a window or tiles takes
+/// three turns and a part of one: a window, and the sizes that it meets, each under a reflection
+/// and under another border.
 pub fn turns(pairs: Vec<(Window, Vec<Problem>)>) -> Vec<Group> {
     let groups = pairs.into_iter().enumerate().flat_map(|(w, (window, problems))| {
         let borders = [[Border::Reflect, Border::Reflect101][w % 2], BORDERS[[0, 4, 1, 5][w % 4]]];

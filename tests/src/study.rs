@@ -1,4 +1,5 @@
-//! Studies as implementations: on the CPU, and on images in device memory. Only results in f32 can be asked of them.
+//! Studies as implementations: on the CPU, and on images in device memory. Only results in f32 can
+//! be asked of them.
 
 use apron::{Border, Image, Result, Shape};
 use oracle::Order;
@@ -108,8 +109,8 @@ impl Ready for Prepared {
 pub struct OnDevice {
     /// The study.
     pub study: Study,
-    /// Whether the channels of the source take turns row by row, rather than plane by plane; the result is laid out in the other
-    /// way.
+    /// Whether the channels of the source take turns row by row, rather than plane by plane; the
+    /// result is laid out in the other way.
     pub by_rows: bool,
 }
 
@@ -125,7 +126,8 @@ pub struct DevicePrepared {
 
 #[cfg(feature = "gpu")]
 impl DevicePrepared {
-    /// A plan of its own for each run: it has an intermediate image, and problems are solved side by side.
+    /// A plan of its own for each run: it has an intermediate image, and problems are solved side
+    /// by side.
     fn plan(&self) -> Result<studies::StudyPlan> {
         self.study.study.plan(&self.filter, self.border, &self.gpu, None)
     }

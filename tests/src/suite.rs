@@ -11,8 +11,9 @@ use crate::runner::{self, Tally};
 use crate::sample::Kind;
 use crate::study::OnCpu;
 
-/// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
-/// takes those with results in f32. Each runs every variant that the family has there.
+/// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and
+/// `name::gpu-memory`, which takes those with results in f32. Each runs every variant that the
+/// family has there.
 pub fn trials(
     name: &str,
     family: Family,
@@ -44,8 +45,8 @@ fn products(variants: &[Variant], device: Device) -> Vec<Product> {
     variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect()
 }
 
-/// The tests of one list of problems for studies, those with results in f32: `name::cpu`, `name::gpu-memory`, and
-/// `name::gpu-rows` with images whose channels take turns row by row.
+/// The tests of one list of problems for studies, those with results in f32: `name::cpu`,
+/// `name::gpu-memory`, and `name::gpu-rows` with images whose channels take turns row by row.
 pub fn trials_of_studies(
     name: &str,
     studies: &'static [Study],
@@ -114,7 +115,8 @@ pub fn no_gpu() -> Result<(), Failed> {
     Err("this build has no GPU support".into())
 }
 
-/// A test that needs the GPU: ignored where there is none, failed at once where there is one that does not work.
+/// A test that needs the GPU: ignored where there is none, failed at once where there is one that
+/// does not work.
 pub fn gpu_trial(
     name: &str,
     gpu: &Gpu,

@@ -1,6 +1,6 @@
-//! `cargo xtask dependents`: what a program gets that depends on apron. Packs all packages, unpacks them into an empty folder
-//! outside the workspace, and builds and runs the programs of `tests/consumers` against them; then once more against a git
-//! repository.
+//! `cargo xtask dependents`: what a program gets that depends on apron. Packs all packages, unpacks
+//! them into an empty folder outside the workspace, and builds and runs the programs of
+//! `tests/consumers` against them; then once more against a git repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -172,8 +172,8 @@ impl Place {
         command
     }
 
-    /// Runs the program without a driver and beside the emulator: its pictures are the same. It may take either device; `frames` asks for
-    /// the GPU.
+    /// Runs the program without a driver and beside the emulator: its pictures are the same. It may
+    /// take either device; `frames` asks for the GPU.
     fn filters_with_and_without_a_gpu(&self, program: &Path) -> Result<()> {
         let folder = self.folder.join("pictures");
         copy(&root().join(PICTURE), &folder.join("in.png"))?;

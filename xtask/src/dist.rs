@@ -40,11 +40,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tool with its licences, packed, for machines with this system's C library or a newer one. Built from the packages: they have PTX
-/// and no machine code of NVIDIA's assembler.
+/// The tool with its licences, packed, for machines with this system's C library or a newer one.
+/// Built from the packages: they have PTX and no machine code of NVIDIA's assembler.
 ///
-/// Where `cargo zigbuild` is installed, the tool runs with glibc 2.28 and newer. (It cannot be linked to musl as a whole: such a
-/// program cannot load the driver.)
+/// Where `cargo zigbuild` is installed, the tool runs with glibc 2.28 and newer. (It cannot be
+/// linked to musl as a whole: such a program cannot load the driver.)
 fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let stage = root().join("target/dist-stage");
     let _ = fs::remove_dir_all(&stage);

@@ -98,8 +98,8 @@ fn unsafe_is_counted() {
     assert_eq!(count("#[unsafe(no_mangle)] unsafe impl Send for X {}"), (0, 2));
 }
 
-/// A test that `docs/reliability.md` names, as `file::name` in its last column, is there: the last part of its name stands in
-/// the source, and so does the file's.
+/// A test that `docs/reliability.md` names, as `file::name` in its last column, is there: the last
+/// part of its name stands in the source, and so does the file's.
 #[test]
 fn tests_named_in_the_documents_exist() {
     let sources = sources();
@@ -147,8 +147,8 @@ fn blocks(text: &str) -> Vec<String> {
     blocks
 }
 
-/// `docs/architecture.md` and `docs/decisions.md`: each path exists, and each name stands in a file that the same row or
-/// paragraph names.
+/// `docs/architecture.md` and `docs/decisions.md`: each path exists, and each name stands in a file
+/// that the same row or paragraph names.
 #[test]
 fn the_architecture_is_that_of_the_source() {
     let word = |c: char| c.is_alphanumeric() || c == '_';
@@ -187,7 +187,8 @@ fn the_architecture_is_that_of_the_source() {
     assert!(paths > 150 && names > 150, "{paths} paths and {names} names");
 }
 
-/// Each path between backticks that begins with a folder of the repository exists, in documents and in comments.
+/// Each path between backticks that begins with a folder of the repository exists, in documents and
+/// in comments.
 #[test]
 fn paths_named_anywhere_exist() {
     let mut texts: Vec<(String, String)> = [

@@ -120,7 +120,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(if builds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The first line that a program prints, started in the workspace: rustup's proxies choose the toolchain by folder.
+/// The first line that a program prints, started in the workspace: rustup's proxies choose the
+/// toolchain by folder.
 fn version(program: &str, arguments: &[&str]) -> Result<String, String> {
     let result = Command::new(program).args(arguments).current_dir(root()).output();
     let result = result.map_err(|error| format!("{program} cannot be started ({error})"))?;
@@ -157,8 +158,8 @@ fn driver() -> Result<Driver, String> {
         Some(cause) => format!("{LIBRARY} cannot be used ({cause})"),
         None => format!("{LIBRARY} cannot be used ({error})"),
     };
-    // SAFETY: the driver's library may be loaded at any time; each function has the signature that NVIDIA documents for
-    // this name, and gets pointers to locals of the size it is told.
+    // SAFETY: the driver's library may be loaded at any time; each function has the signature that
+    // NVIDIA documents for this name, and gets pointers to locals of the size it is told.
     unsafe {
         let library = libloading::Library::new(LIBRARY).map_err(unusable)?;
         let mut version = 0;

@@ -34,11 +34,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the kernels and the device's limits; with --peers, other libraries too. `bench ladder`: the kernels of
-    /// five documents on convolution, step by step. `bench flow`: from host memory to host memory; with --auto,
-    /// where the library chooses the device. `bench plan`: predicted times beside measured ones.
-    /// `bench cliffs`: where 8-bit results are slow on the CPU. `bench cores`: whether more threads
-    /// are slower.
+    /// Measure the kernels and the device's limits; with --peers, other libraries too.
+    /// `bench ladder`: the kernels of five documents on convolution, step by step. `bench flow`:
+    /// from host memory to host memory; with --auto, where the library chooses the device.
+    /// `bench plan`: predicted times beside measured ones. `bench cliffs`: where 8-bit results are
+    /// slow on the CPU. `bench cores`: whether more threads are slower.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -62,7 +62,8 @@ enum Task {
     Ptx(ptx::Options),
     /// Pack the packages as crates.io gets them, with the kernels' PTX inside.
     Package(package::Options),
-    /// Make what a release consists of: the tool's archive, the packages, the wheel, checksums, a bill of materials.
+    /// Make what a release consists of: the tool's archive, the packages, the wheel, checksums, a
+    /// bill of materials.
     Dist(dist::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,
@@ -99,7 +100,8 @@ fn main() -> ExitCode {
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "apron-bench"]);
-    // Other Rust libraries are built only for --peers; from host memory to host memory, peers are Python's.
+    // Other Rust libraries are built only for --peers; from host memory to host memory, peers are
+    // Python's.
     if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
     }
@@ -111,7 +113,8 @@ fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     Ok(exit_code(cargo.status().context("starting cargo")?))
 }
 
-/// Builds the tests and has them run themselves under compute-sanitizer: see `tests/conformance/sanitize.rs`.
+/// Builds the tests and has them run themselves under compute-sanitizer: see
+/// `tests/conformance/sanitize.rs`.
 fn sanitize(arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args([
@@ -136,7 +139,8 @@ fn cargo() -> Command {
 
 /// The workspace's root.
 fn root() -> PathBuf {
-    // Cargo says where the manifest is now; the folder may have been moved since the program was compiled.
+    // Cargo says where the manifest is now; the folder may have been moved since the program was
+    // compiled.
     let manifest =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&manifest).parent().map(Path::to_owned).unwrap_or_default()

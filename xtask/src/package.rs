@@ -17,7 +17,8 @@ pub(crate) const PACKAGES: [(&str, &str); 4] = [
     ("apron-cli", "cli"),
 ];
 
-/// The folder of the package `apron` that holds its kernels; its build script takes them from there.
+/// The folder of the package `apron` that holds its kernels; its build script takes them from
+/// there.
 const KERNELS: &str = "host/kernels";
 
 #[derive(clap::Args)]
@@ -37,7 +38,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Packs all packages into a folder; returns their files in the order of [`PACKAGES`].
 ///
-/// They are packed from a copy of their folders: kernels beside the source they were made from would hide its changes.
+/// They are packed from a copy of their folders: kernels beside the source they were made from
+/// would hide its changes.
 pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
     let version = version()?;
     let stage = root().join("target/package-stage");
@@ -58,7 +60,8 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
 
     let target = stage.join("target");
     let mut command = cargo();
-    // The copy lies in a folder that git ignores. What is packed is built by `cargo xtask dependents`.
+    // The copy lies in a folder that git ignores. What is packed is built by
+    // `cargo xtask dependents`.
     command.current_dir(&stage).args([
         "package",
         "--workspace",

@@ -1,4 +1,5 @@
-//! `cargo xtask ptx`: compiles the kernels for every tier, and lists the registers and spills of each entry.
+//! `cargo xtask ptx`: compiles the kernels for every tier, and lists the registers and spills of
+//! each entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +13,8 @@ use crate::{print, root, rust_cuda};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The compiler: rustc's own NVPTX backend, or rust-cuda's, which needs more tools: see rust-cuda/README.md.
+    /// The compiler: rustc's own NVPTX backend, or rust-cuda's, which needs more tools: see
+    /// rust-cuda/README.md.
     #[arg(long, value_enum, default_value_t)]
     compiler: Compiler,
     /// Compile for these architectures only, such as sm_90.
@@ -21,12 +23,13 @@ pub(crate) struct Options {
     /// Compile with checks for overflow and debug assertions, and with little optimisation.
     #[arg(long)]
     debug: bool,
-    /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one --arch.
+    /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one
+    /// --arch.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory or has a stack frame, if it
-    /// computes in f64 though bytes are whole numbers, or if it needs clearly more registers than gpu-kernels/registers.txt
-    /// or studies/registers.txt lists.
+    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory or
+    /// has a stack frame, if it computes in f64 though bytes are whole numbers, or if it needs
+    /// clearly more registers than gpu-kernels/registers.txt or studies/registers.txt lists.
     #[arg(long)]
     strict: bool,
     /// Write the registers that each entry needs to those two files.
@@ -72,19 +75,27 @@ const SETS: [Set; 2] = [
 /// By how many registers an entry may exceed the list: compilers of other versions differ a little.
 const SLACK: u32 = 8;
 
-/// Entries whose names begin so may spill up to so many bytes, stores and loads together, and have a stack frame for them: what limits
-/// their registers makes room for more warps, and what is spilled belongs to code for the image's edges. 8192x8192 u8, H200, us without
-/// the limit and with it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17 1327 and 1229,
-/// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, kernels alone: 5x5 111 with a limit that spills
-/// nothing, 101 with one that spills, 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `resolve_` spill what they need once for a result, on compute capability 7.5 most, so that most blocks run at the same time. `matrix_` spills a few registers around its
-/// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
-/// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
-/// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
-/// `fourier_stored_` and `fourier_bytes_64` spill what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its loops.
-/// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40;
-/// `spectra_1024_` and others what is the same for all numbers of a thread, so that twice as many warps run;
-/// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
+/// Entries whose names begin so may spill up to so many bytes, stores and loads together, and have
+/// a stack frame for them: what limits their registers makes room for more warps, and what is
+/// spilled belongs to code for the image's edges. 8192x8192 u8, H200, us without the limit and with
+/// it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17
+/// 1327 and 1229, 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes
+/// as they lie, kernels alone: 5x5 111 with a limit that spills nothing, 101 with one that spills,
+/// 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and
+/// 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
+/// lane and no limit. `resolve_` spill what they need once for a result, on compute capability 7.5
+/// most, so that most blocks run at the same time. `matrix_` spills a few registers around its loop
+/// over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with
+/// them; those of the kernels for 16 bits, small windows on compute capability 7.5 and fused 7 and
+/// 9, have not been measured without. `separable_columns_` of 3 to 7 taps spill in code for edges
+/// and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32,
+/// 459 us without and 429 with the limit. `fourier_stored_` and `fourier_bytes_64` spill what is
+/// the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16
+/// rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its
+/// loops. `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks
+/// instead of two, 35 us and 40; `spectra_1024_` and others what is the same for all numbers of a
+/// thread, so that twice as many warps run; `running_sums_far` a few registers, on compute
+/// capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
 const SPILLS: [(&str, u32); 22] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
@@ -110,8 +121,8 @@ const SPILLS: [(&str, u32); 22] = [
     ("running_sums_near_c2", 8),
 ];
 
-/// The entries that may compute in f64, which most GPUs have at a 64th of the rate of f32. No other may: bytes made of
-/// bytes are whole numbers. This one weighs colours of other types by alpha.
+/// The entries that may compute in f64, which most GPUs have at a 64th of the rate of f32. No other
+/// may: bytes made of bytes are whole numbers. This one weighs colours of other types by alpha.
 const IN_F64: [&str; 1] = ["weighted"];
 
 /// Whether an entry has an instruction on f64.
@@ -284,7 +295,8 @@ impl Set {
     }
 }
 
-/// Adds a line for each entry of a tier; records its registers, and the entries that use local memory.
+/// Adds a line for each entry of a tier; records its registers, and the entries that use local
+/// memory.
 fn list(
     compiled: &Compiled,
     arch: &str,

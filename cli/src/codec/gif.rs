@@ -61,7 +61,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     frames.finish(3, plays, failed)
 }
 
-/// Adds to `meta` what the file says that the decoder does not use, up to its end or the first damage.
+/// Adds to `meta` what the file says that the decoder does not use, up to its end or the first
+/// damage.
 fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
     let palette = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
     let mut screen = [0; 13];

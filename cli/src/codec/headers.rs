@@ -1,4 +1,5 @@
-//! The headers of simple formats: what they say beside the pixels, of which the decoders say nothing.
+//! The headers of simple formats: what they say beside the pixels, of which the decoders say
+//! nothing.
 
 use std::io::{Read, SeekFrom};
 
@@ -84,7 +85,8 @@ pub(super) fn write_resolution(out: &mut dyn Sink, resolution: Resolution) -> st
     out.seek(SeekFrom::End(0)).map(drop)
 }
 
-/// The lines of a Radiance header, up to an empty one. The first names the format, another its encoding.
+/// The lines of a Radiance header, up to an empty one. The first names the format, another its
+/// encoding.
 fn lines(head: &[u8]) -> Vec<Carried> {
     let lines = head.split(|&byte| byte == b'\n').skip(1).take_while(|line| !line.is_empty());
     let named = lines.filter_map(|line| match line.split(|&byte| byte == b'=').next() {
@@ -120,7 +122,8 @@ fn has_comment(head: &[u8]) -> bool {
     false
 }
 
-/// The attributes of an OpenEXR's first header but those that the decoder uses and the encoder writes.
+/// The attributes of an OpenEXR's first header but those that the decoder uses and the encoder
+/// writes.
 fn attributes(head: &[u8]) -> Vec<Carried> {
     let mut found = Vec::new();
     let mut rest = head.get(8..).unwrap_or_default();

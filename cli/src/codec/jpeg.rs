@@ -35,8 +35,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     Ok(document)
 }
 
-/// Whether the picture is one that the fast decoder was tested with: 8 bits, grey, YCbCr or inks, with the usual
-/// subsampling.
+/// Whether the picture is one that the fast decoder was tested with: 8 bits, grey, YCbCr or inks,
+/// with the usual subsampling.
 fn is_common(decoder: &Decoder<'_>) -> bool {
     let frame = decoder.header();
     frame.precision == 8
@@ -54,7 +54,8 @@ fn is_common(decoder: &Decoder<'_>) -> bool {
         }
 }
 
-/// Whether the fast decoder can bring four inks to one size: the first and black are whole, the others may be less.
+/// Whether the fast decoder can bring four inks to one size: the first and black are whole, the
+/// others may be less.
 fn is_even(decoder: &Decoder<'_>) -> bool {
     let factors = |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
     let [cyan, magenta, yellow, black] = &*decoder.header().components else { return false };
@@ -62,7 +63,8 @@ fn is_even(decoder: &Decoder<'_>) -> bool {
     rest && factors(black) == factors(cyan) && subsampling(decoder).is_some()
 }
 
-/// Four inks as they are in the file, by a decoder that knows black at another size than cyan, as libjpeg writes it.
+/// Four inks as they are in the file, by a decoder that knows black at another size than cyan, as
+/// libjpeg writes it.
 fn uneven_inks(data: &[u8], options: &Reading, values: &mut [u8]) -> Result<()> {
     let how = DecoderOptions::default()
         .jpeg_set_out_colorspace(zune_core::colorspace::ColorSpace::CMYK)

@@ -1,4 +1,5 @@
-//! Pictures in files, format by format: reading what is there, all pages of it, and writing it back.
+//! Pictures in files, format by format: reading what is there, all pages of it, and writing it
+//! back.
 
 mod frames;
 mod gif;
@@ -48,7 +49,8 @@ impl<W: Write + Seek + Send> Sink for W {}
 /// How files are read.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Reading {
-    /// Read files without a header: rows of pixels of this size, with interleaved channels; TYPE is u8, u16 or f32 [default: u8]
+    /// Read files without a header: rows of pixels of this size, with interleaved channels; TYPE is
+    /// u8, u16 or f32 [default: u8]
     #[arg(long, value_name = "WxHxC[:TYPE]", value_parser = Raw::parse, help_heading = "Files")]
     pub(crate) raw: Option<Raw>,
 
@@ -79,7 +81,8 @@ pub(crate) struct Writing {
     #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
     pub(crate) quality: Option<u8>,
 
-    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both [default: as a JPEG input, else 444]
+    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both
+    /// [default: as a JPEG input, else 444]
     #[arg(long, value_name = "KIND", help_heading = "Files")]
     pub(crate) subsampling: Option<Subsampling>,
 
@@ -211,7 +214,8 @@ impl<'a> Pages<'a> {
         self.options.page.is_some_and(|page| self.found >= page as usize)
     }
 
-    /// All pages; an animation's with how often it is shown. `failed` says why no more could be read.
+    /// All pages; an animation's with how often it is shown. `failed` says why no more could be
+    /// read.
     fn finish(self, plays: Option<u32>, failed: Option<String>) -> Result<Document> {
         let note = match failed {
             Some(reason) if !self.options.lenient => return Err(damaged(&reason)),

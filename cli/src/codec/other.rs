@@ -41,7 +41,8 @@ pub(super) fn read(
     Ok(document)
 }
 
-/// A note on what an OpenEXR file holds beside one picture of RGB and alpha, of which the decoder says nothing.
+/// A note on what an OpenEXR file holds beside one picture of RGB and alpha, of which the decoder
+/// says nothing.
 fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>> {
     let found = exr::meta::MetaData::read_from_buffered(BufReader::new(&mut *source), false);
     source.rewind().map_err(|error| error.to_string())?;
@@ -130,7 +131,8 @@ fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Res
     Ok(document)
 }
 
-/// Decodes into memory whose allocation may fail. What a damaged file lacks is zero then, and a note says so.
+/// Decodes into memory whose allocation may fail. What a damaged file lacks is zero then, and a
+/// note says so.
 fn values<P: bytemuck::Pod>(
     decoder: impl ImageDecoder,
     options: &Reading,

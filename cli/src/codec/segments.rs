@@ -13,7 +13,8 @@ pub(crate) const MOST_XMP: usize = 65_533 - XMP.len();
 /// The most bytes of Exif data that a segment holds.
 pub(crate) const MOST_EXIF: usize = 65_533 - b"Exif\0\0".len();
 
-/// Whether a comment or IPTC data fits into a segment, with what its kind of segment puts around it.
+/// Whether a comment or IPTC data fits into a segment, with what its kind of segment puts around
+/// it.
 pub(crate) fn fits(data: &[u8]) -> bool {
     data.len() <= 65_400
 }
@@ -87,7 +88,8 @@ fn packet(data: &[u8], meta: &mut Meta) -> Option<Carried> {
     None
 }
 
-/// Photoshop's resources: IPTC data is written again. The others are Photoshop's own, thumbnails among them.
+/// Photoshop's resources: IPTC data is written again. The others are Photoshop's own, thumbnails
+/// among them.
 fn resources(mut data: &[u8], meta: &mut Meta) {
     let mut others = data.is_empty();
     while let Some((number, value, rest)) = resource(data) {

@@ -120,11 +120,12 @@ pub(super) fn left_out(number: u16) -> Carried {
     Carried::left_out(Kind::TiffTag, shown(number))
 }
 
-/// The most bytes of all tags of a page that are written again: they may share their place in a file.
+/// The most bytes of all tags of a page that are written again: they may share their place in a
+/// file.
 const MOST: usize = 256 << 20;
 
-/// Adds to `meta` what the tags of a page say that the decoder does not use. `alone` says that one page
-/// of several was asked for, so that what is said of all of them is no longer true.
+/// Adds to `meta` what the tags of a page say that the decoder does not use. `alone` says that one
+/// page of several was asked for, so that what is said of all of them is no longer true.
 pub(super) fn read(
     directory: &mut dyn FnMut(Tag) -> Option<Bytes>,
     all: &[Tag],
@@ -245,8 +246,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Those of a tag that every kind of TIFF can hold: one of 64 bits that needs them, or a place in the file,
-    /// is none of these.
+    /// Those of a tag that every kind of TIFF can hold: one of 64 bits that needs them, or a place
+    /// in the file, is none of these.
     pub(super) fn of(directory: &mut IfdDecoder<'_>, tag: Tag) -> Option<Self> {
         let mut buffer = ValueBuffer::empty(Type::BYTE);
         directory.find_tag_buf(tag, &mut buffer).ok()??;

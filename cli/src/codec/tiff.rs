@@ -34,7 +34,8 @@ pub(crate) struct Strips {
     pub(crate) meta: Meta,
 }
 
-/// The only picture of a file, if its rows lie there as they lie in memory, without alpha. Anything else is `None`.
+/// The only picture of a file, if its rows lie there as they lie in memory, without alpha. Anything
+/// else is `None`.
 pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();
     let mut source = BufReader::new(file.try_clone().ok()?);
@@ -168,7 +169,8 @@ fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
     is_imagej.then_some(meta.carried)
 }
 
-/// The most bytes of a tag's value: profiles of inks and lists of strips are larger than the decoder expects.
+/// The most bytes of a tag's value: profiles of inks and lists of strips are larger than the
+/// decoder expects.
 const MOST_OF_TAG: u64 = 256 << 20;
 
 /// The decoder's limits for pictures of so many bytes.
@@ -445,7 +447,8 @@ fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec
     Ok(levels)
 }
 
-/// What the tags of a page say beside its pixels. `alone` says that one page of several was asked for.
+/// What the tags of a page say beside its pixels. `alone` says that one page of several was asked
+/// for.
 fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
     let uint = |decoder: &mut Tiff<'_>, tag| decoder.find_tag_unsigned::<u16>(tag).ok().flatten();
     let ratio = |decoder: &mut Tiff<'_>, tag| match decoder.find_tag(tag) {

@@ -207,7 +207,8 @@ fn encode<W: std::io::Write>(encoder: WebPEncoder<W>, picture: &Picture) -> Resu
         .map_err(|error| error.to_string())
 }
 
-/// An animation of whole frames, as in <https://developers.google.com/speed/webp/docs/riff_container>.
+/// An animation of whole frames, as in
+/// <https://developers.google.com/speed/webp/docs/riff_container>.
 fn animation(document: &Document, shape: Shape, profile: &[u8], fields: &[u8]) -> Result<Vec<u8>> {
     let alpha = matches!(shape.channels, 2 | 4);
     let flag = |bit: u8, set: bool| u8::from(set) << bit;

@@ -164,7 +164,8 @@ impl Input {
         Ok(())
     }
 
-    /// Appends bytes that come next to the chunk, without those that were gone over. False at the end.
+    /// Appends bytes that come next to the chunk, without those that were gone over. False at the
+    /// end.
     fn read_on(&mut self) -> io::Result<bool> {
         self.note_down()?;
         self.chunk.drain(..self.at);

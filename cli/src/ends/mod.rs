@@ -1,7 +1,8 @@
 //! Where pictures end. Every byte of an input belongs to a picture, or is named.
 //!
-//! [`KINDS`] tells a format by its first bytes and has a walker for each, which goes over one picture without decoding
-//! it. On a pipe, the walker finds the frames. In a file, it finds what the decoder did not look at:
+//! [`KINDS`] tells a format by its first bytes and has a walker for each, which goes over one
+//! picture without decoding it. On a pipe, the walker finds the frames. In a file, it finds what
+//! the decoder did not look at:
 //!
 //! ```text
 //! walk the picture
@@ -221,7 +222,8 @@ impl fmt::Display for Left {
     }
 }
 
-/// Goes over zeros, and over white space where the format allows it between pictures. Returns how many zeros there were.
+/// Goes over zeros, and over white space where the format allows it between pictures. Returns how
+/// many zeros there were.
 pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64> {
     let padding = |byte: &u8| *byte == 0 || kind == Kind::Pnm && walk::is_white(*byte);
     let mut zeros = 0;
@@ -239,7 +241,8 @@ pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64>
     Ok(zeros)
 }
 
-/// What lies behind the picture that a file begins with. A file whose end is not known has nothing left.
+/// What lies behind the picture that a file begins with. A file whose end is not known has nothing
+/// left.
 pub(crate) fn left_over(
     mut file: impl Read + Seek + Send + 'static,
     extension: Option<&str>,
@@ -256,7 +259,8 @@ pub(crate) fn left_over(
             input.skip(end.saturating_sub(4))?;
             let last: Vec<u8> = input.peek(8)?.to_vec();
             input.skip(end.min(4))?;
-            // The last bytes of a tile once more: how GDAL marks tiles that were written as a whole.
+            // The last bytes of a tile once more: how GDAL marks tiles that were written as a
+            // whole.
             if last.len() == 8 && last[..4] == last[4..] && input.peek(5)?.len() == 4 {
                 input.skip(4)?;
             }
@@ -284,7 +288,8 @@ pub(crate) fn left_over(
     found.unwrap_or_default()
 }
 
-/// Fewer zeros than these at the end of a TIFF are its own: pages begin at multiples of as many bytes.
+/// Fewer zeros than these at the end of a TIFF are its own: pages begin at multiples of as many
+/// bytes.
 const TIFF_ALIGNMENT: usize = 16;
 
 fn fill(input: &mut impl Read, start: &mut [u8]) -> io::Result<usize> {
@@ -310,7 +315,8 @@ fn behind(input: &mut Input, kind: Kind) -> io::Result<Left> {
     }
 }
 
-/// Goes over a picture or a video, if one begins here. What only looks like one may have been gone over, too.
+/// Goes over a picture or a video, if one begins here. What only looks like one may have been gone
+/// over, too.
 fn next_part(input: &mut Input) -> io::Result<Option<Kind>> {
     let Some(kind) = Kind::next(input)?.filter(|kind| kind.format().walk.is_some()) else {
         return Ok(None);

@@ -1,7 +1,8 @@
 //! Walkers: each goes over one picture, from its first byte to its last, and decodes nothing.
 //!
-//! A walker asks for no byte beyond the picture, so that a pipe may pause there. It fails with `UnexpectedEof` if the
-//! input ends first, and with `InvalidData` if the bytes are not as the format says.
+//! A walker asks for no byte beyond the picture, so that a pipe may pause there. It fails with
+//! `UnexpectedEof` if the input ends first, and with `InvalidData` if the bytes are not as the
+//! format says.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -82,8 +83,9 @@ pub(super) fn jpeg(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// Where a JPEG says that further pictures of its own begin, counted from its first byte: gain maps, depth maps and
-/// previews in the Multi-Picture Format (CIPA DC-007), behind the picture's end.
+/// Where a JPEG says that further pictures of its own begin, counted from its first byte: gain
+/// maps, depth maps and previews in the Multi-Picture Format (CIPA DC-007), behind the picture's
+/// end.
 pub(super) fn pictures_behind(jpeg: &mut (impl Read + Seek)) -> io::Result<Vec<u64>> {
     let mut at = 2;
     loop {
@@ -130,7 +132,8 @@ fn offsets(index: &[u8]) -> Option<Vec<u64>> {
     Some(offsets.filter(|&offset| offset > 0).map(|offset| offset as u64).collect())
 }
 
-/// The header and the rows; in the forms as text, the numbers of all pixels and the white space after the last.
+/// The header and the rows; in the forms as text, the numbers of all pixels and the white space
+/// after the last.
 pub(super) fn pnm(bytes: &mut dyn Bytes) -> Walked {
     let [_, form]: [u8; 2] = array(bytes)?;
     if form == b'7' {
@@ -172,7 +175,9 @@ fn number(bytes: &mut dyn Bytes) -> io::Result<u64> {
                 Some(b'0'..=b'9' | b'#') => {}
                 Some(white) if is_white(white) => return byte(bytes).map(|_| number),
                 Some(_) => {
-                    return Err(broken("no white space follows a number in the header of this PNM"));
+                    return Err(broken(
+                        "no white space follows a number in the header of this PNM",
+                    ));
                 }
                 None => return Err(cut_off()),
             }
@@ -251,7 +256,8 @@ pub(super) fn array_of_numpy(bytes: &mut dyn Bytes) -> Walked {
     bytes.skip(length)
 }
 
-/// As long as the header says, and at least as long as the pixels need: some writers leave the length 0.
+/// As long as the header says, and at least as long as the pixels need: some writers leave the
+/// length 0.
 pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 18] = array(bytes)?;
     let word = |from: &[u8], at: usize| {
@@ -437,7 +443,8 @@ pub(super) fn exr(bytes: &mut dyn Bytes) -> Walked {
     Ok(())
 }
 
-/// Boxes, each with its size, as in MP4 and HEIC (ISO/IEC 14496-12, 4.2). The file ends where no box follows.
+/// Boxes, each with its size, as in MP4 and HEIC (ISO/IEC 14496-12, 4.2). The file ends where no
+/// box follows.
 pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
     loop {
         // Some pictures begin with what might be a box.
@@ -469,7 +476,8 @@ pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// The header, the palette and the pixels; what the footer of version 2 names lies behind them, up to the file's end.
+/// The header, the palette and the pixels; what the footer of version 2 names lies behind them, up
+/// to the file's end.
 pub(super) fn tga(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 18] = array(bytes)?;
     let half = |at: usize| u64::from(u16::from_le_bytes([start[at], start[at + 1]]));

@@ -1,6 +1,8 @@
-//! The device layer on the host, where there is no device: kernels are type-checked with it and never called.
+//! The device layer on the host, where there is no device: kernels are type-checked with it and
+//! never called.
 //!
-//! Each function of `nvptx.rs` and `mma.rs` is here too, with the same signature; they have its contract.
+//! Each function of `nvptx.rs` and `mma.rs` is here too, with the same signature; they have its
+//! contract.
 
 /// Declares kernel entries: a constant for each, with its name and the types of its arguments.
 macro_rules! kernel {

@@ -2,14 +2,16 @@
 
 use super::{asm, dynamic_shared, fma};
 
-/// Whether the architecture has asynchronous copies: from compute capability 8.0 on. rustc and rust-cuda name it
-/// differently.
+/// Whether the architecture has asynchronous copies: from compute capability 8.0 on. rustc and
+/// rust-cuda name it differently.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
-/// Whether one instruction rounds two numbers to the halves of a word: from compute capability 8.0 on, too.
+/// Whether one instruction rounds two numbers to the halves of a word: from compute capability 8.0
+/// on, too.
 const HALVES_AT_ONCE: bool = ASYNC_COPIES;
 
-/// Whether a kernel can be launched before the one ahead of it has ended: from compute capability 9.0 on.
+/// Whether a kernel can be launched before the one ahead of it has ended: from compute capability
+/// 9.0 on.
 const EARLY_LAUNCHES: bool = cfg!(any(target_feature = "sm_90", target_feature = "compute_90"));
 
 /// Waits until the kernels ahead of it have ended and what they stored can be read.
@@ -21,8 +23,8 @@ pub(crate) fn wait_for_kernels_ahead() {
     }
 }
 
-/// Lets the next kernel, if it is launched early, begin as soon as every block of this one has come so far or ended. It waits for the
-/// rest, and has its places on the multiprocessors meanwhile.
+/// Lets the next kernel, if it is launched early, begin as soon as every block of this one has come
+/// so far or ended. It waits for the rest, and has its places on the multiprocessors meanwhile.
 #[inline(always)]
 pub(crate) fn let_next_kernel_begin() {
     if EARLY_LAUNCHES {
@@ -33,8 +35,8 @@ pub(crate) fn let_next_kernel_begin() {
     }
 }
 
-/// As `fma`, but the compiler does not move loads ahead of it, which would take registers and so leave room for fewer
-/// threads.
+/// As `fma`, but the compiler does not move loads ahead of it, which would take registers and so
+/// leave room for fewer threads.
 #[inline(always)]
 pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     let sum;
@@ -52,8 +54,8 @@ pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     sum
 }
 
-/// `value`, hidden from the optimiser: a loop over it is not unrolled, and nothing that depends on it is computed before
-/// this point.
+/// `value`, hidden from the optimiser: a loop over it is not unrolled, and nothing that depends on
+/// it is computed before this point.
 #[inline(always)]
 pub(crate) fn opaque(value: i32) -> i32 {
     let hidden;
@@ -69,14 +71,16 @@ pub(crate) fn opaque(value: i32) -> i32 {
     hidden
 }
 
-/// Keeps the loop around it from being unrolled by the assembler, which [`opaque`] does not: it stands first in the loop's body.
+/// Keeps the loop around it from being unrolled by the assembler, which [`opaque`] does not: it
+/// stands first in the loop's body.
 #[inline(always)]
 pub(crate) fn keep_rolled() {
     // SAFETY: says something about a loop, and does nothing.
     unsafe { asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
 }
 
-/// The 64-bit product of two 32-bit numbers: one instruction, where the compiler would often take three.
+/// The 64-bit product of two 32-bit numbers: one instruction, where the compiler would often take
+/// three.
 #[inline(always)]
 pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
     let product;
@@ -93,7 +97,8 @@ pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
     product
 }
 
-/// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data path).
+/// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data
+/// path).
 ///
 /// # Safety
 /// The element lies inside the allocation that `base` points into.
@@ -112,7 +117,8 @@ pub(crate) unsafe fn load(base: *const f32, index: usize) -> f32 {
     value
 }
 
-/// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and `base` aligned to 8 bytes.
+/// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and
+/// `base` aligned to 8 bytes.
 ///
 /// # Safety
 /// As for [`load`].
@@ -151,7 +157,8 @@ pub(crate) unsafe fn reload(base: *const f32, index: usize) -> f32 {
     value
 }
 
-/// Reads elements `index` and `index + 1` as [`reload`] does, in one access; `index` is even and `base` aligned to 8 bytes.
+/// Reads elements `index` and `index + 1` as [`reload`] does, in one access; `index` is even and
+/// `base` aligned to 8 bytes.
 ///
 /// # Safety
 /// As for [`reload`].
@@ -188,7 +195,8 @@ pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
     }
 }
 
-/// Writes PX elements, 2 or 4, from `index` on in one access; their address is a multiple of its size.
+/// Writes PX elements, 2 or 4, from `index` on in one access; their address is a multiple of its
+/// size.
 ///
 /// # Safety
 /// As for [`store`].
@@ -227,7 +235,8 @@ pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, va
 #[inline(always)]
 pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     let value;
-    // SAFETY: as the caller promised, here and below; kernels never read what the same launch writes.
+    // SAFETY: as the caller promised, here and below; kernels never read what the same launch
+    // writes.
     unsafe {
         asm!(
             "ld.global.nc.u8 {}, [{}];",
@@ -239,7 +248,8 @@ pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     value
 }
 
-/// As [`load_u8`], if `there`; else 0. Without a branch, behind which a load would be waited for before the next is issued.
+/// As [`load_u8`], if `there`; else 0. Without a branch, behind which a load would be waited for
+/// before the next is issued.
 ///
 /// # Safety
 /// As for [`load_u8`], if `there`.
@@ -356,7 +366,8 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     value
 }
 
-/// Adds to a word, and returns what it was before. Threads that add to the same word do so one after the other.
+/// Adds to a word, and returns what it was before. Threads that add to the same word do so one
+/// after the other.
 ///
 /// # Safety
 /// It lies inside an allocation, at a multiple of 4, and is touched in no other way in this launch.
@@ -453,8 +464,8 @@ word_stores! {
     stream_words, "st.global.cs"
 }
 
-/// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in each of its four lowest
-/// hexadecimal digits, the result's lowest byte in the lowest digit.
+/// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in
+/// each of its four lowest hexadecimal digits, the result's lowest byte in the lowest digit.
 #[inline(always)]
 pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     let bytes;
@@ -533,7 +544,8 @@ pub(crate) fn prefetch(at: u64) {
     unsafe { asm!("prefetch.global.L2 [{}];", in(reg64) at, options(nostack, preserves_flags)) }
 }
 
-/// Two whole numbers, saturated to bytes, as the lower half of a word, and the lower half of `above` as its upper half.
+/// Two whole numbers, saturated to bytes, as the lower half of a word, and the lower half of
+/// `above` as its upper half.
 #[inline(always)]
 pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
     let word;
@@ -600,7 +612,8 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     bits
 }
 
-/// The IEEE binary16 representations of the numbers nearest to two, half to even, as the halves of a word.
+/// The IEEE binary16 representations of the numbers nearest to two, half to even, as the halves of
+/// a word.
 #[inline(always)]
 pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
     if !HALVES_AT_ONCE {
@@ -620,8 +633,8 @@ pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
     word
 }
 
-/// Four numbers, each times `2^-24`, rounded to integers, half to even: as the halves of two words, where those below zero are 0 and others stay different up to 1024; and
-/// saturated, as bytes.
+/// Four numbers, each times `2^-24`, rounded to integers, half to even: as the halves of two words,
+/// where those below zero are 0 and others stay different up to 1024; and saturated, as bytes.
 #[inline(always)]
 pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
     if !HALVES_AT_ONCE {
@@ -688,7 +701,8 @@ pub(crate) fn sqrt(value: f32) -> f32 {
     root
 }
 
-/// The root of a number that is 0 or not subnormal, within 2^-23 of itself: a few instructions, where the rounded root takes many.
+/// The root of a number that is 0 or not subnormal, within 2^-23 of itself: a few instructions,
+/// where the rounded root takes many.
 #[inline(always)]
 pub(crate) fn sqrt_near(value: f32) -> f32 {
     let root;
@@ -747,8 +761,8 @@ pub(crate) fn copies_commit() {
     }
 }
 
-/// Waits until at most N groups of this thread's copies are in flight. The other lanes see the copied floats after a
-/// barrier.
+/// Waits until at most N groups of this thread's copies are in flight. The other lanes see the
+/// copied floats after a barrier.
 #[inline(always)]
 pub(crate) fn copies_wait<const N: i32>() {
     if ASYNC_COPIES {
@@ -814,8 +828,9 @@ impl Shared {
         Self(dynamic_shared())
     }
 
-    /// The same, but its address is kept in a register: the assembler may compute it anew in every turn of a loop, with an instruction that is
-    /// waited for, unless a number is added that it does not know to be 0.
+    /// The same, but its address is kept in a register: the assembler may compute it anew in every
+    /// turn of a loop, with an instruction that is waited for, unless a number is added that it
+    /// does not know to be 0.
     #[inline(always)]
     pub(crate) fn in_register(self) -> Self {
         Self(self.0.wrapping_add(first_tap() as u32))
@@ -824,7 +839,8 @@ impl Shared {
     /// Reads element `index`.
     ///
     /// # Safety
-    /// It lies inside what the launch reserved, and a barrier stands between its write and this read.
+    /// It lies inside what the launch reserved, and a barrier stands between its write and this
+    /// read.
     #[inline(always)]
     pub(crate) unsafe fn load(self, index: i32) -> f32 {
         let value;
@@ -882,12 +898,14 @@ impl Shared {
         [a, b]
     }
 
-    /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples of 16. The level-2 cache
-    /// is told to fetch 128 bytes, as neighbouring lanes will want them. Before compute
-    /// capability 8.0, which has no asynchronous copies, the copy is done when the call returns.
+    /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples
+    /// of 16. The level-2 cache is told to fetch 128 bytes, as neighbouring lanes will want them.
+    /// Before compute capability 8.0, which has no asynchronous copies, the copy is done when the
+    /// call returns.
     ///
     /// # Safety
-    /// Both lie inside their allocations; nothing touches the elements before [`copies_wait`] and a barrier.
+    /// Both lie inside their allocations; nothing touches the elements before [`copies_wait`] and a
+    /// barrier.
     #[inline(always)]
     pub(crate) unsafe fn copy4(self, index: i32, from: *const f32) {
         // SAFETY: as the caller promised.
@@ -936,7 +954,8 @@ impl Shared {
     /// Writes element `index`.
     ///
     /// # Safety
-    /// It lies inside what the launch reserved, and no other thread touches it before the next barrier.
+    /// It lies inside what the launch reserved, and no other thread touches it before the next
+    /// barrier.
     #[inline(always)]
     pub(crate) unsafe fn store(self, index: i32, value: f32) {
         // SAFETY: in bounds by the caller's promise.
@@ -1005,7 +1024,8 @@ impl Shared {
         }
     }
 
-    /// Writes the lower half of `value` as bytes `byte`, which is even, and `byte + 1` of the memory.
+    /// Writes the lower half of `value` as bytes `byte`, which is even, and `byte + 1` of the
+    /// memory.
     ///
     /// # Safety
     /// As for [`Shared::store`].
@@ -1053,9 +1073,10 @@ impl Shared {
     }
 }
 
-/// 0, but the assembler does not know that it is the same for all threads (it is their z index). With a tap's index
-/// counted from here, the assembler reads the constant bank by the instruction for per-thread indices. The instruction for one index
-/// of the whole warp is several times slower if the taps do not fit in its small cache.
+/// 0, but the assembler does not know that it is the same for all threads (it is their z index).
+/// With a tap's index counted from here, the assembler reads the constant bank by the instruction
+/// for per-thread indices. The instruction for one index of the whole warp is several times slower
+/// if the taps do not fit in its small cache.
 #[inline(always)]
 pub(crate) fn first_tap() -> usize {
     let zero: u32;

@@ -79,7 +79,8 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
 pub(super) fn dynamic_shared() -> u32 {
     let start = shared::dynamic_shared_mem::<f32>();
     let address;
-    // SAFETY: the pointer is to shared memory. `cuda_std::ptr` has the same conversion, but its PTX lacks a semicolon.
+    // SAFETY: the pointer is to shared memory. `cuda_std::ptr` has the same conversion, but its PTX
+    // lacks a semicolon.
     unsafe {
         asm!(
             "{{ .reg .b64 wide;",

@@ -1,8 +1,10 @@
-//! The part of the device layer for rustc's NVPTX backend: indices, barriers, arithmetic, shared memory's address.
+//! The part of the device layer for rustc's NVPTX backend: indices, barriers, arithmetic, shared
+//! memory's address.
 
 use core::arch::{asm, global_asm, nvptx};
 
-// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by its 32-bit address.
+// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by
+// its 32-bit address.
 global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
 
 #[inline(always)]

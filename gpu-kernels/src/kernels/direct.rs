@@ -8,12 +8,13 @@
 //! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
 //! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
 //!
-//! Thread mapping: a thread computes one pixel, `direct_shared` two and `direct_unrolled_K` four, one above the other, so that
-//! each row of the tile is read once for all; the first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and
-//! an apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so it has no
-//! bank conflicts.
-//! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
-//! Limits: the tile fits in the shared memory that a block can have.
+//! Thread mapping: a thread computes one pixel, `direct_shared` two and `direct_unrolled_K` four,
+//! one above the other, so that each row of the tile is read once for all; the first two take any
+//! block shape, the others blocks 32 threads wide. Tile: the block's pixels and an apron of
+//! `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so it
+//! has no bank conflicts. Order: one accumulator, taps row by row, left to right, fused
+//! multiply-add: every entry gives the same bits. Limits: the tile fits in the shared memory that a
+//! block can have.
 
 use crate::abi::{ConstantTaps, Pass, Taps, Window};
 use crate::border;
@@ -25,7 +26,8 @@ use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
 pub const BLOCK: (u32, u32) = (32, 8);
 /// Pixels of a block that has a tile.
 pub const TILE_BLOCK: (u32, u32) = (32, 16);
-/// Pixels, one above the other, that a thread of `direct_shared` and `direct_shared_buffer` computes.
+/// Pixels, one above the other, that a thread of `direct_shared` and `direct_shared_buffer`
+/// computes.
 pub const SHARED_PIXELS: u32 = 2;
 /// The same of the entries in `UNROLLED`.
 pub const UNROLLED_PIXELS: u32 = 4;
@@ -57,8 +59,8 @@ kernel! {
     }
 }
 
-/// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
-/// it, because the code would no longer fit in the instruction cache.
+/// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is
+/// unrolled; beyond, one row of it, because the code would no longer fit in the instruction cache.
 macro_rules! unrolled {
     ($($name:ident: $extent:ident<$k:literal>;)*) => {
         kernel! {$(
@@ -134,10 +136,12 @@ impl<const K: i32> Extent for UnrolledRow<K> {
     }
 }
 
-/// One pixel a thread, every neighbour fetched from global memory; through the border rule where the window leaves the image.
+/// One pixel a thread, every neighbour fetched from global memory; through the border rule where
+/// the window leaves the image.
 ///
 /// # Safety
-/// `pass` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
+/// `pass` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols`
+/// taps.
 #[inline(always)]
 unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let x = pass.region.x0 + block_x() * block_width() + thread_x();
@@ -151,8 +155,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         let top = y - window.anchor_y;
         let leaves = border::leaves(left, window.cols, pass.width)
             || border::leaves(top, window.rows, pass.height);
-        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in the region, and
-        // `taps` are the window's from row `r` on.
+        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)`
+        // lies in the region, and `taps` are the window's from row `r` on.
         unsafe {
             let (mut sum, mut taps, mut r) = (0.0, taps, 0);
             if !leaves && source.is_plain() {
@@ -169,7 +173,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
             } else if leaves && opaque(pass.border as i32) as u32 == border::KEEP {
                 Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
-                // Hidden, so that nothing of the border rule is computed ahead: the loop above wants the registers.
+                // Hidden, so that nothing of the border rule is computed ahead: the loop above
+                // wants the registers.
                 let pass =
                     &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
                 let source = Source::new(pass);
@@ -190,10 +195,12 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     }
 }
 
-/// PER pixels a thread, one above the other, their neighbours from a tile that the block has loaded together, each thread with BATCH loads under way at a time.
+/// PER pixels a thread, one above the other, their neighbours from a tile that the block has loaded
+/// together, each thread with BATCH loads under way at a time.
 ///
 /// # Safety
-/// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
+/// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of
+/// shared memory.
 #[inline(always)]
 unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
     pass: &Pass,
@@ -210,8 +217,8 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
     let mut block_top = pass.region.y0 + block_y() * block_rows;
     while block_top < pass.region.y1 {
         let y = block_top + PER as i32 * thread_y();
-        // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
-        // meet at the same barriers; writes are guarded by the region.
+        // SAFETY: tile indices stay below its width times its height; all threads of a block share
+        // `block_top`, so they meet at the same barriers; writes are guarded by the region.
         unsafe {
             load_tile::<BATCH>(
                 pass,
@@ -271,8 +278,8 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
         let mut sums = [0.0; PER];
         let (rows, last) = (self.extent.rows(), PER as i32 - 1);
-        // Row `r` lies in the windows of those pixels `p` for which `p <= r < p + rows`: at first of the upper ones, at last of the lower.
-        // SAFETY: it does.
+        // Row `r` lies in the windows of those pixels `p` for which `p <= r < p + rows`: at first
+        // of the upper ones, at last of the lower. SAFETY: it does.
         unsafe {
             let mut row = 0;
             while row < last {

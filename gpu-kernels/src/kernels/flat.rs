@@ -1,11 +1,14 @@
-//! Both sliding kernels for bytes that become bytes, or f32, and for u16 and f16 that stay what they are, all channels of a pixel side by side.
+//! Both sliding kernels for bytes that become bytes, or f32, and for u16 and f16 that stay what
+//! they are, all channels of a pixel side by side.
 //!
-//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down `rows` output rows; a lane
-//! has V neighbouring values (`tile/flat.rs`). The grid's x axis counts strips column by column, those at the image's left and right edge first:
-//! they take longer, and a launch ends with its last strip.
-//! Order: as `sliding.rs` and `fused.rs`. The factors of taps and sums are powers of two, so the bits are theirs, too.
-//! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE` but for f16.
-//! Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K / 2. KEEP is left to `keep.rs`.
+//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and
+//! slides down `rows` output rows; a lane has V neighbouring values (`tile/flat.rs`). The grid's x
+//! axis counts strips column by column, those at the image's left and right edge first: they take
+//! longer, and a launch ends with its last strip. Order: as `sliding.rs` and `fused.rs`. The
+//! factors of taps and sums are powers of two, so the bits are theirs, too. Taps: in the constant
+//! bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`
+//! but for f16. Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K
+//! / 2. KEEP is left to `keep.rs`.
 
 use crate::abi::scalar::{F16, F32, U8, U16};
 use crate::abi::{Pass, Taps};
@@ -17,7 +20,8 @@ use crate::tile::flat::{Results, Rows, value, words};
 /// Values of a row that a lane computes.
 pub const VALUES: usize = 8;
 
-/// Declares the entries `name: taps, channels, values and results, the most registers of a thread`, and lists them.
+/// Declares the entries `name: taps, channels, values and results, the most registers of a thread`,
+/// and lists them.
 macro_rules! flat {
     ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $source:ident to $result:ident, $limit:literal;)* })*) => {
         kernel! {$($(
@@ -147,7 +151,8 @@ flat! {
 }
 
 host! {
-    /// An entry: the pass, the anchor's row, the rows of a strip, how many channels are filtered, the taps.
+    /// An entry: the pass, the anchor's row, the rows of a strip, how many channels are filtered,
+    /// the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Flat {
         /// What to launch.
@@ -166,13 +171,15 @@ host! {
 /// A kernel's work on an input row of values of type T.
 pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
 {
-    /// What it keeps from row to row: for the families, the sums of the K output rows in progress, newest first.
+    /// What it keeps from row to row: for the families, the sums of the K output rows in progress,
+    /// newest first.
     type State;
 
     /// The state before the first row of a strip.
     const START: Self::State;
 
-    /// Adds an input row to the state, and returns the output row that is now complete, whose sums began with `bias`.
+    /// Adds an input row to the state, and returns the output row that is now complete, whose sums
+    /// began with `bias`.
     ///
     /// # Safety
     /// The parameter holds the taps.
@@ -221,7 +228,8 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
     #[inline(always)]
     unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K], bias: f32) -> [f32; V] {
         let mut across = [0.0; V];
-        // Value by value, so that few of them are in registers at a time. Each sum still takes its taps in ascending order.
+        // Value by value, so that few of them are in registers at a time. Each sum still takes its
+        // taps in ascending order.
         let mut at = 0;
         while at < (K - 1) * C + V {
             let value = value::<T, K, C, W>(row, at);
@@ -245,8 +253,8 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
 /// Filters a strip from top to bottom.
 ///
 /// # Safety
-/// `pass` describes allocated memory and keeps the limits of `tile/flat.rs`; a block has 32 threads and
-/// [`crate::tile::flat::flat_bytes`] of shared memory.
+/// `pass` describes allocated memory and keeps the limits of `tile/flat.rs`; a block has 32 threads
+/// and [`crate::tile::flat::flat_bytes`] of shared memory.
 #[inline(always)]
 pub(crate) unsafe fn slide_flat<
     const T: u32,
@@ -303,7 +311,8 @@ fn edges_first(number: u32, count: u32) -> u32 {
 /// How many rows before its turn a row is brought to the L2 cache.
 const AHEAD: i32 = 8;
 
-/// A strip that lies in the image with all that it needs, and one row more. Rows are loaded one turn before they are needed.
+/// A strip that lies in the image with all that it needs, and one row more. Rows are loaded one
+/// turn before they are needed.
 ///
 /// # Safety
 /// It does, and in the region; the rest as for [`slide_flat`].
@@ -375,8 +384,8 @@ unsafe fn inside<
     }
 }
 
-/// Starts to load the next row, which is at address `at`, brings the one at `far` to the cache up to output row `last_far`, and finishes one, which completes output
-/// row `y` at address `to`.
+/// Starts to load the next row, which is at address `at`, brings the one at `far` to the cache up
+/// to output row `last_far`, and finishes one, which completes output row `y` at address `to`.
 ///
 /// # Safety
 /// As for [`inside`].
@@ -412,7 +421,8 @@ unsafe fn turn<
     }
 }
 
-/// Up to so many tap rows, the loop has two turns, so that no words are copied. More would not fit in the instruction cache.
+/// Up to so many tap rows, the loop has two turns, so that no words are copied. More would not fit
+/// in the instruction cache.
 const TWO_TURNS: usize = 7;
 
 /// Any strip.
@@ -434,7 +444,8 @@ unsafe fn at_edge<
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
-    // Loads begin one row ahead, but for rows of so many words that two of them would not fit in registers.
+    // Loads begin one row ahead, but for rows of so many words that two of them would not fit in
+    // registers.
     let early = T == U8 || W < 14;
     let mut state = S::START;
     // SAFETY: as the caller promised.

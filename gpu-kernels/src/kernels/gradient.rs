@@ -8,15 +8,16 @@
 //! | `gradient_floats_cN` | the same | magnitude, as f32 |
 //! | `gradient_any` | any | magnitude or angle |
 //!
-//! Tiling and thread mapping: those of `sliding.rs` and `flat.rs`, for windows of 3x3. From row to row a lane keeps, of the last two
-//! rows, the differences and the smoothed pixels. `gradient_any`: a thread a pixel.
-//! Order: that of `gradient.rs` in `src`; then the root. Differences of bytes are whole numbers, and so is the sum of their squares as far
-//! as its root is at most 255: whole numbers below 2^24, exact in f32. No whole number's root is half-way between two bytes, and
-//! the nearest, of 255 * 256, lies 16 units in the last place from there. So bytes made of bytes are correctly rounded, also by a root that is
-//! off by a unit.
-//! What lies outside a picture of bytes is a byte.
-//! Taps: the weights of a side and of the centre; in `gradient_flat_cN` and `gradient_floats_cN` times `TAP_SCALE` (`tile/flat.rs`).
-//! Limits: those of the files above; KEEP is left to `keep.rs`, but for `gradient_any`.
+//! Tiling and thread mapping: those of `sliding.rs` and `flat.rs`, for windows of 3x3. From row to
+//! row a lane keeps, of the last two rows, the differences and the smoothed pixels. `gradient_any`:
+//! a thread a pixel. Order: that of `gradient.rs` in `src`; then the root. Differences of bytes are
+//! whole numbers, and so is the sum of their squares as far as its root is at most 255: whole
+//! numbers below 2^24, exact in f32. No whole number's root is half-way between two bytes, and the
+//! nearest, of 255 * 256, lies 16 units in the last place from there. So bytes made of bytes are
+//! correctly rounded, also by a root that is off by a unit. What lies outside a picture of bytes is
+//! a byte. Taps: the weights of a side and of the centre; in `gradient_flat_cN` and
+//! `gradient_floats_cN` times `TAP_SCALE` (`tile/flat.rs`). Limits: those of the files above; KEEP
+//! is left to `keep.rs`, but for `gradient_any`.
 
 use crate::abi::{Pass, Taps};
 use crate::border;
@@ -146,7 +147,8 @@ host! {
     ];
 }
 
-/// What a lane keeps of the last two rows, for N pixels: the differences, and the smoothed pixels, the older row first.
+/// What a lane keeps of the last two rows, for N pixels: the differences, and the smoothed pixels,
+/// the older row first.
 struct Kept<const N: usize> {
     across: [[f32; N]; 2],
     along: [[f32; N]; 2],
@@ -155,7 +157,8 @@ struct Kept<const N: usize> {
 impl<const N: usize> Kept<N> {
     const NONE: Self = Self { across: [[0.0; N]; 2], along: [[0.0; N]; 2] };
 
-    /// Takes the next row's difference and smoothed pixel in place `i`; returns the sum of the derivatives' squares.
+    /// Takes the next row's difference and smoothed pixel in place `i`; returns the sum of the
+    /// derivatives' squares.
     #[inline(always)]
     fn take(&mut self, i: usize, (across, along): (f32, f32), weights: [f32; 2]) -> f32 {
         let dx = smoothed([self.across[0][i], self.across[1][i], across], weights, 0.0, fma);

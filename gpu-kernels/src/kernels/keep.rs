@@ -1,8 +1,9 @@
-//! Pixels that are copied: those that a KEEP border copies from the source, for kernels that do not do it themselves, and
-//! whole channels.
+//! Pixels that are copied: those that a KEEP border copies from the source, for kernels that do not
+//! do it themselves, and whole channels.
 //!
-//! Thread mapping: a block of 32 x 8 threads, a warp a row. Under KEEP its lanes copy the row's pixels left of where the window lies
-//! inside the image and right of it, or the whole row where the window leaves the image above or below.
+//! Thread mapping: a block of 32 x 8 threads, a warp a row. Under KEEP its lanes copy the row's
+//! pixels left of where the window lies inside the image and right of it, or the whole row where
+//! the window leaves the image above or below.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -35,7 +36,8 @@ kernel! {
         }
     }
 
-    /// Stores each pixel of the region as the result, with the epilogue, as a filter of a single tap of 1 would.
+    /// Stores each pixel of the region as the result, with the epilogue, as a filter of a single
+    /// tap of 1 would.
     fn copy_pixels(pass: Pass) {
         let (source, target) = (Source::new(&pass), Target::new(&pass));
         let x = pass.region.x0 + block_x() * block_width() + thread_x();

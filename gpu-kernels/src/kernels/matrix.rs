@@ -1,26 +1,32 @@
 //! Direct correlation of bytes to bytes on the tensor cores, in whole numbers.
 //!
-//! Taps are whole multiples of a power of two, cut into one, two or three signed bytes: their digits to the base 256. A product of
-//! bytes and the sums of such products are exact, so their order is of no account. The sums of each digit are joined, and rounded once.
+//! Taps are whole multiples of a power of two, cut into one, two or three signed bytes: their
+//! digits to the base 256. A product of bytes and the sums of such products are exact, so their
+//! order is of no account. The sums of each digit are joined, and rounded once.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp. It has a strip of [`TILES`] tiles, and slides down `rows` output rows, 16 at a time. No warp waits for
-//! another one.
+//! Tiling: `tile/strip.rs`. A block is a warp. It has a strip of [`TILES`] tiles, and slides down
+//! `rows` output rows, 16 at a time. No warp waits for another one.
 //!
-//! With three or four channels, a row of taps reaches over as many times more bytes. So there are entries for wider windows that part the
-//! channels: a strip is 16 pixels, and each channel is a tile. Rows are parted on their way into shared memory, by way of registers, and results are put
+//! With three or four channels, a row of taps reaches over as many times more bytes. So there are
+//! entries for wider windows that part the channels: a strip is 16 pixels, and each channel is a
+//! tile. Rows are parted on their way into shared memory, by way of registers, and results are put
 //! together again.
 //!
-//! Thread mapping: a step multiplies 16 rows of 32 bytes with a band, for each of the strip's tiles. The image is the first factor, whose
-//! four words of a lane come by one instruction from shared memory. The second factor is a band: in column `n`, the taps of a row from byte `n` on; zero
-//! elsewhere. So the product has, for 16 rows and 8 columns, the sums of a row of taps; two bands make the 16 values, and their columns are in such an
-//! order that a lane has four neighbours. The 32 bytes are two halves of 16: those that the taps of a row reach, half after half, and then the
-//! next row's. The host makes the bands, as the lanes take them.
+//! Thread mapping: a step multiplies 16 rows of 32 bytes with a band, for each of the strip's
+//! tiles. The image is the first factor, whose four words of a lane come by one instruction from
+//! shared memory. The second factor is a band: in column `n`, the taps of a row from byte `n` on;
+//! zero elsewhere. So the product has, for 16 rows and 8 columns, the sums of a row of taps; two
+//! bands make the 16 values, and their columns are in such an order that a lane has four
+//! neighbours. The 32 bytes are two halves of 16: those that the taps of a row reach, half after
+//! half, and then the next row's. The host makes the bands, as the lanes take them.
 //!
-//! Rounding: with one or two digits the taps are exact, and so is the joined sum; it is rounded half to even. With three, taps may be off
-//! by half of the last digit's unit. Where that, or what the joining cuts off, could change the byte, the result goes to the pass's list.
+//! Rounding: with one or two digits the taps are exact, and so is the joined sum; it is rounded
+//! half to even. With three, taps may be off by half of the last digit's unit. Where that, or what
+//! the joining cuts off, could change the byte, the result goes to the pass's list.
 //!
-//! Limits: bytes to bytes, no epilogue; windows of up to 65536 taps, so that no sum of a digit overflows; the rows that 16 results need have room in
-//! shared memory; outside the image nothing but bytes. KEEP is left to `keep.rs`.
+//! Limits: bytes to bytes, no epilogue; windows of up to 65536 taps, so that no sum of a digit
+//! overflows; the rows that 16 results need have room in shared memory; outside the image nothing
+//! but bytes. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;
@@ -34,10 +40,12 @@ pub const TILES: usize = 3;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
-    /// The address of the fragments: for each step and digit (from the lowest on) four words of each lane, two for each band.
+    /// The address of the fragments: for each step and digit (from the lowest on) four words of
+    /// each lane, two for each band.
     pub fragments: u64,
-    /// Halves of 16 bytes that a row of taps reaches; two rows of one half count as one of two. Steps take two halves, of all rows in turn; the last
-    /// one may have one too many, with taps of zero.
+    /// Halves of 16 bytes that a row of taps reaches; two rows of one half count as one of two.
+    /// Steps take two halves, of all rows in turn; the last one may have one too many, with taps of
+    /// zero.
     pub halves: i32,
     /// Bytes from a row's first half to its second one,
     pub second: i32,
@@ -53,12 +61,15 @@ pub struct Bands {
     pub rounding: Rounding,
 }
 
-/// Whether results in doubt wait, where so many steps are known: with any number, a kernel does more for a result than they cost.
+/// Whether results in doubt wait, where so many steps are known: with any number, a kernel does
+/// more for a result than they cost.
 const fn waits(steps: usize) -> bool {
     steps > 0
 }
 
-/// Declares the entries `name: digits, steps (0: any number), channels that are parted (1: none), tiles, the most registers of a thread`, and lists them.
+/// Declares the entries
+/// `name: digits, steps (0: any number), channels that are parted (1: none), tiles, the most registers of a thread`,
+/// and lists them.
 macro_rules! matrix {
     ($($name:ident: $d:literal, $s:literal, $p:literal, $t:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -70,7 +81,8 @@ macro_rules! matrix {
         )*}
 
         host! {
-            /// The entries; of those that take a problem with as many steps, the first is the fastest.
+            /// The entries; of those that take a problem with as many steps, the first is the
+            /// fastest.
             pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, parted: $p, waits: waits($s) }),*];
         }
     };
@@ -86,7 +98,8 @@ matrix! {
 }
 
 host! {
-    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the rows of a strip (a multiple of 16).
+    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the
+    /// rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
     pub struct Matrix {
         /// What to launch.
@@ -105,8 +118,9 @@ host! {
 /// Filters a strip from top to bottom.
 ///
 /// # Safety
-/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
-/// and the shared memory that the ring needs, and results in doubt if they wait.
+/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
+/// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
+/// ring needs, and results in doubt if they wait.
 #[inline(always)]
 unsafe fn slide<
     const D: usize,
@@ -128,7 +142,8 @@ unsafe fn slide<
     let mut output = unsafe { Output::<P, T, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let shared = Shared::dynamic().in_register();
     let lane = thread_x();
-    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
+    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each
+    // product, and the results are this warp's.
     unsafe {
         let fragments = bands.fragments.wrapping_add(16 * lane as u64);
         let mut near = [[[0; 4]; D]; S];
@@ -225,8 +240,8 @@ unsafe fn factors<const D: usize>(at: u64) -> [[u32; 4]; D] {
     factors
 }
 
-/// Adds a step to the sums of all tiles; byte `at` is where this lane's half of a row begins for the first one, and `tile` how many bytes further it does for the
-/// next.
+/// Adds a step to the sums of all tiles; byte `at` is where this lane's half of a row begins for
+/// the first one, and `tile` how many bytes further it does for the next.
 ///
 /// # Safety
 /// It lies in the ring; all lanes call together.

@@ -1,4 +1,5 @@
-//! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order of accumulation, limits.
+//! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order
+//! of accumulation, limits.
 
 pub mod direct;
 pub mod flat;

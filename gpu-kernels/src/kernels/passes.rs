@@ -1,21 +1,25 @@
-//! Exact sums over a product of a row and a column of bytes, or over a sum of such products, in whole numbers: for results of which
-//! many are uncertain, and for windows that nothing else takes.
+//! Exact sums over a product of a row and a column of bytes, or over a sum of such products, in
+//! whole numbers: for results of which many are uncertain, and for windows that nothing else takes.
 //!
-//! Taps are whole numbers of at most 37 bits, cut into [`DIGITS`] signed bytes: their digits to the base 256. The row pass multiplies
-//! bytes by them on the tensor cores. Its sums are below 2^45 in magnitude; [`BIAS`] makes them positive numbers of `PLANES`
-//! unsigned bytes, and the column pass multiplies each of these bytes by each digit. Products whose digits weigh the same share a sum of 32
-//! bits. `carry` joins these sums. All of it is exact, so no order matters.
+//! Taps are whole numbers of at most 37 bits, cut into [`DIGITS`] signed bytes: their digits to the
+//! base 256. The row pass multiplies bytes by them on the tensor cores. Its sums are below 2^45 in
+//! magnitude; [`BIAS`] makes them positive numbers of `PLANES` unsigned bytes, and the column pass
+//! multiplies each of these bytes by each digit. Products whose digits weigh the same share a sum
+//! of 32 bits. `carry` joins these sums. All of it is exact, so no order matters.
 //!
-//! Tiling: a block has 128 results of several lines: rows in the row pass, columns in the column pass. A warp has 16 neighbouring results
-//! of every line. The numbers under the window come to shared memory in chunks, so a window may have any length.
-//! Thread mapping: the first factor of a product is a band of 16 rows. Each row has the taps one column further right than the row above.
-//! The host makes the band as lanes take it ([`fragment`]). The second factor has 8 lines as columns.
-//! Shared memory: words of four numbers that follow each other in a line. Such words of 8 lines lie side by side, so that lanes meet in no bank.
-//! The intermediate image has 8 bytes for each row sum, for the region's columns and the rows that the column pass reads.
+//! Tiling: a block has 128 results of several lines: rows in the row pass, columns in the column
+//! pass. A warp has 16 neighbouring results of every line. The numbers under the window come to
+//! shared memory in chunks, so a window may have any length. Thread mapping: the first factor of a
+//! product is a band of 16 rows. Each row has the taps one column further right than the row above.
+//! The host makes the band as lanes take it ([`fragment`]). The second factor has 8 lines as
+//! columns. Shared memory: words of four numbers that follow each other in a line. Such words of 8
+//! lines lie side by side, so that lanes meet in no bank. The intermediate image has 8 bytes for
+//! each row sum, for the region's columns and the rows that the column pass reads.
 //!
-//! After an estimate, `passes_verdict` counts the results in the pass's list. If they are few, the passes return at once; else the list
-//! is emptied. Without a list the passes always compute.
-//! Limits: bytes to bytes, no epilogue; outside the image nothing but bytes; two terms. KEEP is left to `keep.rs`.
+//! After an estimate, `passes_verdict` counts the results in the pass's list. If they are few, the
+//! passes return at once; else the list is emptied. Without a list the passes always compute.
+//! Limits: bytes to bytes, no epilogue; outside the image nothing but bytes; two terms. KEEP is
+//! left to `keep.rs`.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
@@ -46,15 +50,17 @@ pub const BIAS: i64 = 1 << 45;
 
 /// Columns of the band that one product takes.
 pub const STEP: i32 = 32;
-/// Columns of the band whose numbers are in shared memory at a time, in the row pass and in the column pass.
+/// Columns of the band whose numbers are in shared memory at a time, in the row pass and in the
+/// column pass.
 const ROW_CHUNK: i32 = 256;
 const COLUMN_CHUNK: i32 = 128;
-/// Columns of the band after which sums are carried. Up to 5 products of a byte and a digit share a sum in each column:
-/// `5 * 255 * 128 * 8192`, and what is carried, is below 2^31.
+/// Columns of the band after which sums are carried. Up to 5 products of a byte and a digit share a
+/// sum in each column: `5 * 255 * 128 * 8192`, and what is carried, is below 2^31.
 const UNTIL_CARRY: i32 = 8192;
 const _: () = assert!(UNTIL_CARRY % ROW_CHUNK == 0 && UNTIL_CARRY % COLUMN_CHUNK == 0);
 
-/// Words of four numbers of a line for chunks of this length; and words from one group of 8 lines to the next.
+/// Words of four numbers of a line for chunks of this length; and words from one group of 8 lines
+/// to the next.
 const fn quads(chunk: i32) -> i32 {
     (ACROSS - 16 + chunk) / 4
 }
@@ -88,8 +94,8 @@ pub const fn band(taps: i32) -> i32 {
     (taps + 15 + STEP - 1) / STEP * STEP
 }
 
-/// Word `word` of a lane's four of a step of the band: the digits that it has in four columns, where `digit` says those of a tap, 0 outside the
-/// window.
+/// Word `word` of a lane's four of a step of the band: the digits that it has in four columns,
+/// where `digit` says those of a tap, 0 outside the window.
 pub fn fragment(step: i32, lane: i32, word: i32, digit: impl Fn(i32) -> i8) -> u32 {
     let row = (lane >> 2) + 8 * (word & 1);
     let column = STEP * step + 4 * (lane & 3) + 16 * (word >> 1);
@@ -128,7 +134,8 @@ pub struct Column {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// What is added to each sum, to take the bias away, in 128 bits: the lower half and the upper one.
+    /// What is added to each sum, to take the bias away, in 128 bits: the lower half and the upper
+    /// one.
     pub start: [u64; 2],
     /// The numerator of the pixel itself, likewise.
     pub point: [u64; 2],
@@ -164,7 +171,8 @@ kernel! {
         }
     }
 
-    /// Stores the verdict whether more than `most` results, or more than its list has places for, are uncertain, and empties the list then. One block.
+    /// Stores the verdict whether more than `most` results, or more than its list has places for,
+    /// are uncertain, and empties the list then. One block.
     fn passes_verdict(pass: Pass, most: u32) {
         verdict(&pass.doubts, most)
     }
@@ -183,13 +191,15 @@ unsafe fn is_needed(doubts: &Doubts) -> bool {
 /// Stores the verdict: see `passes_verdict`.
 ///
 /// # Safety
-/// There is a list, which no other block uses; all threads of the block call, and shared memory is that of [`VERDICT_SHARED`].
+/// There is a list, which no other block uses; all threads of the block call, and shared memory is
+/// that of [`VERDICT_SHARED`].
 #[inline(always)]
 unsafe fn verdict(doubts: &Doubts, most: u32) {
     let (shared, thread, threads) =
         (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
     let (mut count, mut overflows) = (0, false);
-    // SAFETY: as the caller promised; the block meets between what threads store and what others load.
+    // SAFETY: as the caller promised; the block meets between what threads store and what others
+    // load.
     unsafe {
         let mut segment = thread;
         while segment < Doubts::SEGMENTS {
@@ -229,8 +239,9 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
 /// The sums of a lane for groups of 8 lines: of each weight four.
 type Sums<const WEIGHTS: usize, const GROUPS: usize> = [[[i32; 4]; WEIGHTS]; GROUPS];
 
-/// Adds `count` columns of the band, a multiple of [`STEP`], to the sums of all lines. The band's address is that of its first
-/// one, whose numbers lie in the first word of each line. Numbers have so many PLANES of bytes, each with words of its own.
+/// Adds `count` columns of the band, a multiple of [`STEP`], to the sums of all lines. The band's
+/// address is that of its first one, whose numbers lie in the first word of each line. Numbers have
+/// so many PLANES of bytes, each with words of its own.
 ///
 /// # Safety
 /// They are there; all lanes of the warp call.
@@ -308,8 +319,8 @@ fn word<const WEIGHTS: usize>(sums: &[[i32; 4]; WEIGHTS], first: usize, i: usize
 /// The row pass.
 ///
 /// # Safety
-/// `pass` and `middle` describe allocated memory, `taps` is the band of `window.cols` taps, and the launch has the block shape and the shared
-/// memory stated above.
+/// `pass` and `middle` describe allocated memory, `taps` is the band of `window.cols` taps, and the
+/// launch has the block shape and the shared memory stated above.
 #[inline(always)]
 unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
     let (source, lane) = (Source::new(pass), thread_x());
@@ -317,7 +328,8 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
     let length = band(window.cols);
     let mut top = middle.first_row + block_y() * ROWS_TILE.1 as i32;
     while top < middle.end_row {
-        // The line that this thread loads. Those behind the last row are copies of it, which are not stored.
+        // The line that this thread loads. Those behind the last row are copies of it, which are
+        // not stored.
         let line = 8 * (thread_y() & 3) + (lane & 7);
         let y = top + line;
         let row = source.row_inside(if y < middle.end_row { y } else { middle.end_row - 1 });
@@ -360,10 +372,12 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
     }
 }
 
-/// Loads the pixels of this thread's row under `count` columns of the band, from column `left` of the image on.
+/// Loads the pixels of this thread's row under `count` columns of the band, from column `left` of
+/// the image on.
 ///
 /// # Safety
-/// The pass describes allocated memory, and the row is there; the whole block calls, whose shared memory is that of the row pass.
+/// The pass describes allocated memory, and the row is there; the whole block calls, whose shared
+/// memory is that of the row pass.
 #[inline(always)]
 unsafe fn load_bytes(pass: &Pass, row: Row<'_>, left: i32, count: i32) {
     let (shared, lane, warp) = (Shared::dynamic(), thread_x(), thread_y());
@@ -457,10 +471,12 @@ unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &En
     }
 }
 
-/// Loads the row sums of the block's columns, from column `x` on, under `count` columns of the band, from row `y` on.
+/// Loads the row sums of the block's columns, from column `x` on, under `count` columns of the
+/// band, from row `y` on.
 ///
 /// # Safety
-/// The pass and the column describe allocated memory; the whole block calls, whose shared memory is that of the column pass.
+/// The pass and the column describe allocated memory; the whole block calls, whose shared memory is
+/// that of the column pass.
 #[inline(always)]
 unsafe fn load_sums(
     pass: &Pass,

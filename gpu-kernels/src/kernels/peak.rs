@@ -9,7 +9,8 @@ use crate::device::*;
 pub const SUMS: usize = 16;
 
 kernel! {
-    /// `out` is written only if the sums come out as they never do: the compiler cannot leave them out.
+    /// `out` is written only if the sums come out as they never do: the compiler cannot leave them
+    /// out.
     fn fma_peak(out: *mut f32, steps: i32, factor: f32, term: f32) {
         let mut sums = [0.0; SUMS];
         let mut i = 0;

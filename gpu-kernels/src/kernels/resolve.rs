@@ -1,4 +1,5 @@
-//! Bytes that their estimates leave uncertain: the exact sums of taps times bytes, in whole numbers, and what they make.
+//! Bytes that their estimates leave uncertain: the exact sums of taps times bytes, in whole
+//! numbers, and what they make.
 //!
 //! Estimating kernels note such results in a list. Here a team of lanes takes each: as many as the
 //! window has words of four columns and rows, up to a warp; under a large window, a block. A lane
@@ -100,7 +101,8 @@ pub struct Products {
     pub taps: u64,
     /// Bytes from one product to the next.
     pub apart: i64,
-    /// The numerator of the pixel under the middle of the window: its lowest [`PART`] bits behind the others.
+    /// The numerator of the pixel under the middle of the window: its lowest [`PART`] bits behind
+    /// the others.
     pub point: [i64; 2],
     /// How many products there are.
     pub terms: i32,
@@ -123,8 +125,8 @@ pub struct Near {
 /// Bits of the low part of a number of up to 85 bits.
 pub const PART: u32 = 23;
 
-/// A sum of numerators: `high * 2^PART + low`. Either part may be added up of many products: both stay
-/// below 2^62 in magnitude.
+/// A sum of numerators: `high * 2^PART + low`. Either part may be added up of many products: both
+/// stay below 2^62 in magnitude.
 #[derive(Clone, Copy)]
 struct Sum {
     high: i64,
@@ -301,7 +303,8 @@ impl<'a> Place<'a> {
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
     }
 
-    /// How far the row of pixels is that a coordinate finds; of rows that are not there, which no result needs, the nearest one.
+    /// How far the row of pixels is that a coordinate finds; of rows that are not there, which no
+    /// result needs, the nearest one.
     #[inline(always)]
     fn row(&self, y: i32) -> i64 {
         let (pass, plane) = (self.source.pass, self.source.plane());
@@ -548,10 +551,12 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
     all
 }
 
-/// Stores the results of this block's segments. `byte` makes each, if there is one, and is called by a team's threads.
+/// Stores the results of this block's segments. `byte` makes each, if there is one, and is called
+/// by a team's threads.
 ///
 /// # Safety
-/// The pass has a list and describes allocated memory; the launch has the block and the shared memory stated above.
+/// The pass has a list and describes allocated memory; the launch has the block and the shared
+/// memory stated above.
 #[inline(always)]
 unsafe fn each_result(
     pass: &Pass,
@@ -593,7 +598,8 @@ unsafe fn added(sum: Sum, team: Team) -> Sum {
     // Low parts have room for the sum of all then, in 32 bits.
     let mut sum = sum.settled();
     let mut apart = opaque(1 << (team.across + team.down) >> 1);
-    // SAFETY: as the caller promised; the block meets before others read what a warp stores, and before it stores again.
+    // SAFETY: as the caller promised; the block meets before others read what a warp stores, and
+    // before it stores again.
     unsafe {
         while apart > 0 {
             sum = Sum {
@@ -735,7 +741,8 @@ impl Segment {
 /// Calls `each` for every segment of this block that has results, and empties it then.
 ///
 /// # Safety
-/// The pass has a list; all threads of the block call, and the launch has [`LEAST_BLOCKS`] at least.
+/// The pass has a list; all threads of the block call, and the launch has [`LEAST_BLOCKS`] at
+/// least.
 #[inline(always)]
 unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());

@@ -1,23 +1,29 @@
 //! Means of bytes, by running sums in whole numbers: the time hardly depends on the window.
 //!
-//! Tiling: a block slides down a strip of the image, row by row, and keeps the sum under the window of each result. Of each column it takes the pixel that enters less
-//! the one that leaves. Sums of these, from the strip's begin up to each column, stand in shared memory: the difference of two of them is what a window's sum
-//! changes by. Whole numbers accumulate no rounding errors, as others would.
+//! Tiling: a block slides down a strip of the image, row by row, and keeps the sum under the window
+//! of each result. Of each column it takes the pixel that enters less the one that leaves. Sums of
+//! these, from the strip's begin up to each column, stand in shared memory: the difference of two
+//! of them is what a window's sum changes by. Whole numbers accumulate no rounding errors, as
+//! others would.
 //!
-//! Thread mapping: a row of the image is taken as one line of values, whatever their channels; the same channel of the next pixel is C values further. A
-//! thread has [`VALUES`] neighbouring columns, and makes results four at a time. The grid's x axis counts strips as `tile/strip.rs` does, its z axis images.
+//! Thread mapping: a row of the image is taken as one line of values, whatever their channels; the
+//! same channel of the next pixel is C values further. A thread has [`VALUES`] neighbouring
+//! columns, and makes results four at a time. The grid's x axis counts strips as `tile/strip.rs`
+//! does, its z axis images.
 //!
 //! There are two kinds of entries:
-//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared memory until they leave. Whole numbers are f32, in
-//!   units of `2^-133` (see `tile/flat.rs`): a GPU adds twice as many of them as integers at a time, and has room for 24 bits;
-//! - far: for all others. A block has more warps, as a strip needs many columns beside its results. Rows that leave are loaded again. Whole numbers are
-//!   integers.
+//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared
+//!   memory until they leave. Whole numbers are f32, in units of `2^-133` (see `tile/flat.rs`): a
+//!   GPU adds twice as many of them as integers at a time, and has room for 24 bits;
+//! - far: for all others. A block has more warps, as a strip needs many columns beside its results.
+//!   Rows that leave are loaded again. Whole numbers are integers.
 //!
-//! Rounding: the exact quotient of the sum and the divisor, half to even, by a multiplication ([`Mean`]).
-//! Order: none, as whole numbers have none.
-//! Shared memory: sums of the warps; where values beside the image are found; sums of columns; of near entries the ring.
-//! Limits: bytes to bytes, no epilogue; taps of `1 / divisor`, no more of them than the divisor, which is at most 2^23, and in near entries below 2^14;
-//! outside the image nothing but bytes. KEEP is left to `keep.rs`.
+//! Rounding: the exact quotient of the sum and the divisor, half to even, by a multiplication
+//! ([`Mean`]). Order: none, as whole numbers have none. Shared memory: sums of the warps; where
+//! values beside the image are found; sums of columns; of near entries the ring. Limits: bytes to
+//! bytes, no epilogue; taps of `1 / divisor`, no more of them than the divisor, which is at most
+//! 2^23, and in near entries below 2^14; outside the image nothing but bytes. KEEP is left to
+//! `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -31,7 +37,8 @@ use crate::tile::whole::{self, is_whole};
 pub const VALUES: i32 = 12;
 const V: usize = VALUES as usize;
 
-/// Words of them, and of the results of a thread. A warp's are side by side: a lane's first is number `lane`, the next 32 further.
+/// Words of them, and of the results of a thread. A warp's are side by side: a lane's first is
+/// number `lane`, the next 32 further.
 const WORDS: usize = V / 4;
 const OF_WARP: i32 = 32 * WORDS as i32;
 
@@ -57,14 +64,16 @@ pub struct Mean {
     pub window: Window,
     /// What sums are divided by.
     pub divisor: u32,
-    /// What sums, and half of the divisor, are multiplied by: the product's bits from `32 + shift` on are the byte.
+    /// What sums, and half of the divisor, are multiplied by: the product's bits from `32 + shift`
+    /// on are the byte.
     pub inverse: u32,
     /// See there.
     pub shift: u32,
-    /// Whether sums may lie half way between two bytes and the multiplication does not see to these.
+    /// Whether sums may lie half way between two bytes and the multiplication does not see to
+    /// these.
     pub has_ties: u32,
-    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such numbers are to be sums again, with the other sign; and a sum
-    /// of half the divisor.
+    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such
+    /// numbers are to be sums again, with the other sign; and a sum of half the divisor.
     pub scale: f32,
     /// See there.
     pub back: f32,
@@ -77,11 +86,14 @@ impl Mean {
     pub fn new(window: Window, divisor: u32, is_near: bool) -> Self {
         // 2^shift is below the divisor, and half of it at least.
         let shift = (divisor - 1).ilog2();
-        // A sum and half of the divisor are below 256 times the divisor. The product is too great by less than a divisor for each of
-        // them: by less than `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`, so no quotient is rounded up.
+        // A sum and half of the divisor are below 256 times the divisor. The product is too great
+        // by less than a divisor for each of them: by less than
+        // `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`, so no quotient is rounded
+        // up.
         let inverse = (1u64 << (32 + shift)).div_ceil(divisor.into()) as u32;
-        // Rounded up, so that ties are: no other sum is so near to a half. It lies `1 / (2 * divisor)` from it at least, which is more than 2^-15, and
-        // a product is less than 2^-15 too great.
+        // Rounded up, so that ties are: no other sum is so near to a half. It lies
+        // `1 / (2 * divisor)` from it at least, which is more than 2^-15, and a product is less
+        // than 2^-15 too great.
         let near = 1.0 / divisor as f32;
         let is_less = (near as f64) * (divisor as f64) < 1.0;
         let above = if is_less { f32::from_bits(near.to_bits() + 1) } else { near };
@@ -110,7 +122,8 @@ impl Mean {
     /// As [`Mean::byte`] by f32, of a sum times `2^-133`, in the lowest bits.
     #[inline(always)]
     pub fn byte_of_f32(&self, sum: f32, fma: impl Fn(f32, f32, f32) -> f32) -> u32 {
-        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the lowest bits, half to even.
+        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the
+        /// lowest bits, half to even.
         const SHIFT: f32 = 0.75;
         let shifted = fma(sum, self.scale, SHIFT);
         // What is left of the sum, exactly: if it was a tie, half of the divisor was too little.
@@ -119,17 +132,20 @@ impl Mean {
     }
 }
 
-/// A byte is `2^-133` times itself, and a result `2^-24`: between them lie `2^109`, and that and `2^-24` are one.
+/// A byte is `2^-133` times itself, and a result `2^-24`: between them lie `2^109`, and that and
+/// `2^-24` are one.
 const UP: f32 = f32::from_bits((127 + 109) << 23);
 const LEAST: f32 = f32::from_bits((127 - 24) << 23);
 
-/// Words of results of a strip whose block has so many warps, over a window that reaches so many values further than a result.
+/// Words of results of a strip whose block has so many warps, over a window that reaches so many
+/// values further than a result.
 pub const fn words(warps: i32, reach: i32) -> i32 {
     // A strip begins up to three values left of what its first result needs.
     (32 * warps * VALUES - reach - 3) / 4
 }
 
-/// Bytes of shared memory of a block of so many warps, over a window that reaches so far; `slots` rows are in the ring, 0 in far entries.
+/// Bytes of shared memory of a block of so many warps, over a window that reaches so far; `slots`
+/// rows are in the ring, 0 in far entries.
 pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
     (4 * Layout::of(warps, reach).ring + ROW * slots) as u32
 }
@@ -139,8 +155,8 @@ pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
 struct Layout {
     /// Which values of a row a thread takes, if not neighbours.
     numbers: i32,
-    /// Sums of columns: those whose numbers are the same but for a multiple of four lie side by side, so that lanes that have four each load from
-    /// different banks.
+    /// Sums of columns: those whose numbers are the same but for a multiple of four lie side by
+    /// side, so that lanes that have four each load from different banks.
     sums: i32,
     /// From a sum to the one of the next column.
     apart: i32,
@@ -287,7 +303,9 @@ impl Number for u32 {
     }
 }
 
-/// Declares the entries `name: channels, whether it is a near one, its numbers, the most registers of a thread`, and lists them.
+/// Declares the entries
+/// `name: channels, whether it is a near one, its numbers, the most registers of a thread`, and
+/// lists them.
 macro_rules! running_sums {
     ($($name:ident: $c:literal, $near:literal, $number:ident, $limit:literal;)*) => {
         kernel! {$(
@@ -316,7 +334,8 @@ running_sums! {
 }
 
 host! {
-    /// An entry: the pass, the mean, how many channels of a pixel are filtered, the rows of a strip.
+    /// An entry: the pass, the mean, how many channels of a pixel are filtered, the rows of a
+    /// strip.
     #[derive(Clone, Copy, Debug)]
     pub struct RunningSums {
         /// What to launch.
@@ -331,8 +350,9 @@ host! {
 /// Filters a strip from top to bottom.
 ///
 /// # Safety
-/// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else up to [`MOST_WARPS`], in y; there are as many in x as there
-/// are strips; it has [`shared_bytes`], of `window.rows` rows if NEAR.
+/// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else
+/// up to [`MOST_WARPS`], in y; there are as many in x as there are strips; it has [`shared_bytes`],
+/// of `window.rows` rows if NEAR.
 #[inline(always)]
 unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
     pass: &Pass,
@@ -346,7 +366,8 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
     let layout = Layout::of(warps, strip.reach);
     // Rows of a window above that of which it is the last.
     let above = mean.window.rows - 1;
-    // SAFETY: as the caller promised, for all that follows. The block meets between what a thread stores and what others load.
+    // SAFETY: as the caller promised, for all that follows. The block meets between what a thread
+    // stores and what others load.
     unsafe {
         let input = Input::<C>::new(pass, &layout, (warps, above), &strip);
         let output = Output::<C>::new(pass, filtered, strip);
@@ -447,7 +468,8 @@ struct Strip {
     words: i32,
     /// The number of the first column.
     left: i32,
-    /// What the first result needs begins so many columns further; and from there it reaches so many.
+    /// What the first result needs begins so many columns further; and from there it reaches so
+    /// many.
     skew: i32,
     reach: i32,
     /// The first row of results, and the one behind the last.
@@ -497,7 +519,8 @@ struct Input<'a, const C: usize> {
     way: Way,
     /// Whether all rows that the strip needs are there.
     has_rows: bool,
-    /// Where the numbers of its values in a row of the image are, if they are found one by one, and how far apart.
+    /// Where the numbers of its values in a row of the image are, if they are found one by one, and
+    /// how far apart.
     numbers: (i32, i32),
 }
 
@@ -512,7 +535,8 @@ enum Way {
     Each,
 }
 
-/// The bit of such a number that says that the border puts something else there; a row has at most 2^30 values.
+/// The bit of such a number that says that the border puts something else there; a row has at most
+/// 2^30 values.
 const OUTSIDE: u32 = 1 << 31;
 
 impl<'a, const C: usize> Input<'a, C> {
@@ -540,7 +564,8 @@ impl<'a, const C: usize> Input<'a, C> {
         };
         let numbers = (layout.numbers + thread, 32 * warps);
         if way == Way::Each {
-            // Pixels are counted from so many left of the image on, so that the division rounds down.
+            // Pixels are counted from so many left of the image on, so that the division rounds
+            // down.
             let beside = pass.width + 4 * MOST_WARPS * 32 * VALUES;
             let mut i = opaque(0);
             while i < VALUES {
@@ -603,7 +628,8 @@ impl<'a, const C: usize> Input<'a, C> {
                     let found =
                         Shared::dynamic().load_word(self.numbers.0 + self.numbers.1 * i as i32);
                     let number = (found & !OUTSIDE) as i32;
-                    // Channels of a pixel are side by side, and so are pixels then; those of a single channel may be anywhere.
+                    // Channels of a pixel are side by side, and so are pixels then; those of a
+                    // single channel may be anywhere.
                     let at =
                         if C == 1 { row.at(number) } else { row.at(0).wrapping_add(number as u64) };
                     let byte = load_u8(at);
@@ -637,7 +663,8 @@ impl<'a, const C: usize> Input<'a, C> {
     }
 }
 
-/// Puts the sums of all columns up to each, of the same channel, into shared memory. They may overflow: differences are right.
+/// Puts the sums of all columns up to each, of the same channel, into shared memory. They may
+/// overflow: differences are right.
 ///
 /// # Safety
 /// As for [`slide`]; the whole block calls.
@@ -669,7 +696,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
         }
         apart *= 2;
     }
-    // SAFETY: each place is one thread's; between a store and the loads of others, and between these and the next store, the block meets.
+    // SAFETY: each place is one thread's; between a store and the loads of others, and between
+    // these and the next store, the block meets.
     unsafe {
         if NEAR {
             warp_barrier();
@@ -708,8 +736,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
     }
 }
 
-/// Where the sums of columns are that the windows of a thread's results begin and end with: words of shared memory for its first four; those of the
-/// next lie 32 further.
+/// Where the sums of columns are that the windows of a thread's results begin and end with: words
+/// of shared memory for its first four; those of the next lie 32 further.
 struct Windows {
     from: [i32; 4],
     to: [i32; 4],
@@ -759,7 +787,8 @@ struct Output<'a, const C: usize> {
     strip: Strip,
     /// The address of value 0 in row 0.
     origin: u64,
-    /// A bit for each of this thread's words that has results, and for each that is written at once.
+    /// A bit for each of this thread's words that has results, and for each that is written at
+    /// once.
     there: u32,
     whole: u32,
     /// Whether the last of four channels is copied meanwhile.
@@ -823,7 +852,8 @@ impl<'a, const C: usize> Output<'a, C> {
         }
     }
 
-    /// Writes those of a thread's words that are not written at once, as far as they lie in the region.
+    /// Writes those of a thread's words that are not written at once, as far as they lie in the
+    /// region.
     ///
     /// # Safety
     /// As for [`Output::write`].
@@ -872,7 +902,8 @@ struct Ring {
     /// The byte of shared memory where it begins.
     begin: i32,
     slots: i32,
-    /// The slots of the next row that enters, and of the next that leaves: the first one under the window.
+    /// The slots of the next row that enters, and of the next that leaves: the first one under the
+    /// window.
     next: i32,
     oldest: i32,
 }

@@ -1,4 +1,5 @@
-//! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then its columns.
+//! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then its
+//! columns.
 //!
 //! | entry | taps | number of taps |
 //! | --- | --- | --- |
@@ -6,16 +7,18 @@
 //! | `separable_rows_K`, `separable_columns_K` | constant bank | K, known to the compiler |
 //! | `separable_columns_summed` | global memory | any: the columns of one or two terms, taken [`SUMMED_CHUNK`] at a time |
 //!
-//! Row pass: block 32 x 4, each warp a row's 256 pixels and their apron in shared memory. With K known, a thread computes
-//! two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across the warp; else 8 pixels 32 apart.
-//! Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron. With K known, a thread slides down 8
-//! neighbouring rows of its column and reads each value once; else it computes 8 rows 8 apart. Lanes of a warp always
-//! read consecutive words: no bank conflicts.
-//! Order: one accumulator in each pass, taps ascending, fused multiply-add; the intermediate image is f32. Of two terms, which have an
-//! intermediate image each, the first one's product and then the second's for each tap row. A filter's part that no row and column has,
-//! `Pass::point` times the pixel of the original image, is added to the complete sum.
-//! Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's outside value is the filtered
-//! value of a row that lies outside (the host computes it); under KEEP the column pass copies from the original image.
+//! Row pass: block 32 x 4, each warp a row's 256 pixels and their apron in shared memory. With K
+//! known, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads,
+//! consecutive across the warp; else 8 pixels 32 apart. Column pass: block 32 x 8, a tile of 32
+//! columns and 64 rows with their apron. With K known, a thread slides down 8 neighbouring rows of
+//! its column and reads each value once; else it computes 8 rows 8 apart. Lanes of a warp always
+//! read consecutive words: no bank conflicts. Order: one accumulator in each pass, taps ascending,
+//! fused multiply-add; the intermediate image is f32. Of two terms, which have an intermediate
+//! image each, the first one's product and then the second's for each tap row. A filter's part that
+//! no row and column has, `Pass::point` times the pixel of the original image, is added to the
+//! complete sum. Border: each pass applies the rule along its own axis. Under CONSTANT the column
+//! pass's outside value is the filtered value of a row that lies outside (the host computes it);
+//! under KEEP the column pass copies from the original image.
 
 use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;
@@ -33,10 +36,12 @@ pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
 pub const COLUMNS_TILE: i32 = 64;
 /// Taps that a pass for any number of taps takes at a time.
 pub const TAPS_CHUNK: i32 = 256;
-/// Taps of each column that the pass for sums takes at a time: the tiles of both terms fit in what any block may have.
+/// Taps of each column that the pass for sums takes at a time: the tiles of both terms fit in what
+/// any block may have.
 pub const SUMMED_CHUNK: i32 = 64;
 
-/// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a time.
+/// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a
+/// time.
 pub const fn rows_pitch(taps: i32) -> i32 {
     (ROWS_TILE + taps - 1 + 3) / 4 * 4
 }
@@ -65,16 +70,19 @@ kernel! {
         columns_in_chunks::<TAPS_CHUNK, false, _>([&pass; 2], 1, &window, &original, Buffer(taps))
     }
 
-    /// Filters along the columns of one or two intermediate images, the pass's source and `second`, with any number of taps, and adds up the
-    /// results, and the pass's point times the original image. `taps` are the first term's and then the second's; outside the second image is `outside`.
+    /// Filters along the columns of one or two intermediate images, the pass's source and `second`,
+    /// with any number of taps, and adds up the results, and the pass's point times the original
+    /// image. `taps` are the first term's and then the second's; outside the second image is
+    /// `outside`.
     fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
         let second = Pass { src: second, outside, ..pass };
         columns_in_chunks::<SUMMED_CHUNK, true, _>([&pass, &second], terms, &window, &original, Buffer(taps))
     }
 }
 
-/// Declares the entries `taps: row pass and the most registers of a thread, column pass and the same`, and lists them. Few registers are for
-/// many warps: the passes wait for memory.
+/// Declares the entries
+/// `taps: row pass and the most registers of a thread, column pass and the same`, and lists them.
+/// Few registers are for many warps: the passes wait for memory.
 macro_rules! unrolled {
     ($($taps:literal: $rows:ident $rows_limit:literal, $columns:ident $columns_limit:literal;)*) => {
         kernel! {$(
@@ -120,8 +128,8 @@ const WARP: i32 = 32;
 /// The row pass, K taps.
 ///
 /// # Safety
-/// `pass` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and the shared
-/// memory that the functions above state.
+/// `pass` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block
+/// shape and the shared memory that the functions above state.
 #[inline(always)]
 unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let tile = Shared::dynamic();
@@ -131,8 +139,9 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
     let mut top = pass.region.y0 + block_y() * block_height();
     while top < pass.region.y1 {
         let y = top + thread_y();
-        // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
-        // `top`, so that all meet at the barriers; writes are guarded by the region.
+        // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`,
+        // those of a block `top`, so that all meet at the barriers; writes are guarded by the
+        // region.
         unsafe {
             load_tile::<4>(
                 pass,
@@ -254,8 +263,8 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
     let x = pass.region.x0 + block_x() * WARP + thread_x();
     let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
     while top < pass.region.y1 {
-        // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all meet at the barriers;
-        // `finish` guards the writes.
+        // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all
+        // meet at the barriers; `finish` guards the writes.
         unsafe {
             load_columns(pass, (tile, 0), COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
@@ -280,11 +289,12 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
     }
 }
 
-/// The column pass, `window.rows` taps, CHUNK at a time: of one intermediate image, or where they are SUMMED of one or two, `terms` of them, and
-/// with the pass's point.
+/// The column pass, `window.rows` taps, CHUNK at a time: of one intermediate image, or where they
+/// are SUMMED of one or two, `terms` of them, and with the pass's point.
 ///
 /// # Safety
-/// As for [`columns_unrolled`], with `window.rows` taps of one term and then the other's; the passes differ in their source alone.
+/// As for [`columns_unrolled`], with `window.rows` taps of one term and then the other's; the
+/// passes differ in their source alone.
 #[inline(always)]
 unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
     passes: [&Pass; 2],
@@ -343,7 +353,8 @@ unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
     }
 }
 
-/// Loads `count` rows of the block's 32 columns, from row `first` on, to floats of shared memory from the given one on.
+/// Loads `count` rows of the block's 32 columns, from row `first` on, to floats of shared memory
+/// from the given one on.
 ///
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
@@ -355,7 +366,8 @@ unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32)
     unsafe { load_tile::<4>(pass, tile, WARP, (left, first), (WARP, count), pass.region.x1) };
 }
 
-/// Stores the sums of a thread's results, `apart` rows apart from `(x, y)` down, or under KEEP the pixels that it copies.
+/// Stores the sums of a thread's results, `apart` rows apart from `(x, y)` down, or under KEEP the
+/// pixels that it copies.
 ///
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores at these places.

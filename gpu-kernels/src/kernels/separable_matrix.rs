@@ -1,31 +1,41 @@
-//! Separable correlation of bytes to bytes on the tensor cores, in whole numbers: both passes in one kernel. Or the sum of two such products of a row and a
-//! column, the filter's terms.
+//! Separable correlation of bytes to bytes on the tensor cores, in whole numbers: both passes in
+//! one kernel. Or the sum of two such products of a row and a column, the filter's terms.
 //!
-//! The taps of the row and of the column are whole multiples of a power of two, each cut into three signed bytes: its digits to the base
-//! 256. Sums of the row pass are joined, moved so that none is negative, and cut to 24 bits: three unsigned bytes, which the column pass takes. Of
-//! its nine products of digits the six greater ones are added up, joined and rounded. All of this is exact but for what is cut off.
-//! Two terms have a row pass each. Their blocks of sums wait in turn, and the column pass takes them as if they were those of one column.
+//! The taps of the row and of the column are whole multiples of a power of two, each cut into three
+//! signed bytes: its digits to the base
+//! 256. Sums of the row pass are joined, moved so that none is negative, and cut to 24 bits: three
+//!      unsigned bytes, which the column pass takes. Of its nine products of digits the six greater
+//!      ones are added up, joined and rounded. All of this is exact but for what is cut off. Two
+//!      terms have a row pass each. Their blocks of sums wait in turn, and the column pass takes
+//!      them as if they were those of one column.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows at a time, and G tiles at a time. Each 16 rows go through the row
-//! pass once; the blocks of sums that later results need wait in shared memory, one word a lane. No warp waits for another one.
+//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows
+//! at a time, and G tiles at a time. Each 16 rows go through the row pass once; the blocks of sums
+//! that later results need wait in shared memory, one word a lane. No warp waits for another one.
 //!
-//! With three or four channels, a row of taps reaches over as many times more bytes. So there are entries for wide windows that part the
-//! channels: a strip is 16 pixels, and each channel is a tile.
+//! With three or four channels, a row of taps reaches over as many times more bytes. So there are
+//! entries for wide windows that part the channels: a strip is 16 pixels, and each channel is a
+//! tile.
 //!
 //! Thread mapping:
-//! - Row pass: the first factor is a band, in row `m` the taps from byte `m` on; the second one is the image, 8 rows of 32 bytes, as they lie. So
-//!   a lane gets sums of neighbouring rows, in the columns `lane / 4` of each half of a tile's values. One instruction loads a lane's words of 16 rows.
-//! - Column pass: these are just what a lane holds of a second factor, if the rows of a block of 16 are counted in the order 0, 1, 8, 9, 2, 3, 10, 11
-//!   and so on: the bytes of four sums, put together, are a word of it. The first factor is the column's band, whose taps the host puts in that order. No
-//!   value passes from lane to lane.
+//! - Row pass: the first factor is a band, in row `m` the taps from byte `m` on; the second one is
+//!   the image, 8 rows of 32 bytes, as they lie. So a lane gets sums of neighbouring rows, in the
+//!   columns `lane / 4` of each half of a tile's values. One instruction loads a lane's words of 16
+//!   rows.
+//! - Column pass: these are just what a lane holds of a second factor, if the rows of a block of 16
+//!   are counted in the order 0, 1, 8, 9, 2, 3, 10, 11 and so on: the bytes of four sums, put
+//!   together, are a word of it. The first factor is the column's band, whose taps the host puts in
+//!   that order. No value passes from lane to lane.
 //!
-//! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds that to the joined sums.
+//! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds
+//! that to the joined sums.
 //!
-//! Rounding: results so near to a half that the cut could change the byte go to the pass's list; entries whose row pass has one step have them wait first
-//! (`tile/strip.rs`), with which the others took up to 5 % longer. The host states the bound.
+//! Rounding: results so near to a half that the cut could change the byte go to the pass's list;
+//! entries whose row pass has one step have them wait first (`tile/strip.rs`), with which the
+//! others took up to 5 % longer. The host states the bound.
 //!
-//! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way, have room in shared memory; outside
-//! the image nothing but bytes. KEEP is left to `keep.rs`.
+//! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way,
+//! have room in shared memory; outside the image nothing but bytes. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;
@@ -51,22 +61,28 @@ pub struct Across {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
-    /// The address of the row's fragments: for each step and digit (from the lowest on) four words of each lane. Then those of the second term's row.
+    /// The address of the row's fragments: for each step and digit (from the lowest on) four words
+    /// of each lane. Then those of the second term's row.
     pub row: u64,
-    /// The address of the column's, a step for each two blocks of 16 rows; of two terms, for a block of each.
+    /// The address of the column's, a step for each two blocks of 16 rows; of two terms, for a
+    /// block of each.
     pub column: u64,
-    /// The address of what sums of second digits begin with, four times each: those of each term's row pass, which are joined to a number whose upper 24
-    /// bits the column pass takes; and those of the column pass. Sums that begin with four words from memory need one instruction for them.
+    /// The address of what sums of second digits begin with, four times each: those of each term's
+    /// row pass, which are joined to a number whose upper 24 bits the column pass takes; and those
+    /// of the column pass. Sums that begin with four words from memory need one instruction for
+    /// them.
     pub begin: u64,
     /// Steps of a row pass: times 32 bytes.
     pub steps: i32,
-    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not needed.
+    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not
+    /// needed.
     pub last: i32,
     /// Blocks of 16 rows that 16 rows of results need, of each term.
     pub blocks: i32,
     /// The row pass of each term.
     pub across: [Across; 2],
-    /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it is in them.
+    /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it
+    /// is in them.
     pub point: i32,
     /// The rows.
     pub ring: Ring,
@@ -82,13 +98,15 @@ pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
 /// Words of a lane in a tile's block: see [`Block`].
 const WORDS: usize = 6;
 
-/// Whether results in doubt wait, with so many steps and terms: where a kernel does less for a result than they cost.
+/// Whether results in doubt wait, with so many steps and terms: where a kernel does less for a
+/// result than they cost.
 const fn waits(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
 }
 
-/// Declares the entries `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1:
-/// none), tiles of a strip, tiles at a time, terms, the most registers of a thread`, and lists them.
+/// Declares the entries
+/// `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1: none), tiles of a strip, tiles at a time, terms, the most registers of a thread`,
+/// and lists them.
 macro_rules! separable_matrix {
     ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -125,7 +143,8 @@ separable_matrix! {
 }
 
 host! {
-    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the rows of a strip (a multiple of 16).
+    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the
+    /// rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
     pub struct SeparableMatrix {
         /// What to launch.
@@ -145,14 +164,16 @@ host! {
     }
 }
 
-/// The digits of 16 columns of 16 rows: for each half of the columns and digit, from the lowest on, those of four rows, as a word.
+/// The digits of 16 columns of 16 rows: for each half of the columns and digit, from the lowest on,
+/// those of four rows, as a word.
 type Block = [[u32; 3]; 2];
 
 /// Filters a strip from top to bottom.
 ///
 /// # Safety
-/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
-/// and the shared memory that the ring and the blocks need, and results in doubt if they wait.
+/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
+/// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
+/// ring and the blocks need, and results in doubt if they wait.
 #[inline(always)]
 unsafe fn slide<
     const H: usize,
@@ -176,12 +197,14 @@ unsafe fn slide<
     // SAFETY: as the caller promised.
     let mut output = unsafe { Output::<P, G, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let lane = thread_x();
-    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
+    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each
+    // product, and the results are this warp's.
     unsafe {
         let (row, column) =
             (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
         let mut near = Near::<H, R, N>::load((row, column));
-        // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their second half, and the same of the lower ones.
+        // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their
+        // second half, and the same of the lower ones.
         let (line, second) = ((lane & 7) + (lane >> 4 << 3), 16 * (lane >> 3 & 1));
         let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
         let mut start = line * ring.pitch;
@@ -191,7 +214,8 @@ unsafe fn slide<
         let all = terms * blocks;
         let slots = if H > 0 { terms * (H as i32 - 1) } else { all };
         let mut stored = Stored { oldest: 0, slots, begin: (ring.with_doubts(WAITS) >> 2) + lane };
-        // Groups that are under way before the first is waited for, and blocks that results wait for.
+        // Groups that are under way before the first is waited for, and blocks that results wait
+        // for.
         let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
         while output.has_rows() {
             if P == 1 && ahead <= 0 {
@@ -207,7 +231,8 @@ unsafe fn slide<
                 warp_barrier();
             }
             if output.is_last() {
-                // So that the next one is there when this one ends. Any sooner, it would take the places of blocks that have not begun.
+                // So that the next one is there when this one ends. Any sooner, it would take the
+                // places of blocks that have not begun.
                 let_next_kernel_begin();
             }
             let mut tile = opaque(0);
@@ -266,7 +291,8 @@ unsafe fn slide<
     }
 }
 
-/// Fragments that stay in registers, of a single term: those of R steps of the row pass, and of the column pass if it has but one.
+/// Fragments that stay in registers, of a single term: those of R steps of the row pass, and of the
+/// column pass if it has but one.
 struct Near<const H: usize, const R: usize, const N: usize> {
     row: [[[u32; 4]; 3]; R],
     column: [[u32; 4]; 3],
@@ -276,7 +302,8 @@ impl<const H: usize, const R: usize, const N: usize> Near<H, R, N> {
     /// Whether the column's stay, too.
     const HAS_COLUMN: bool = H == 2 && R < 3 && N == 1;
 
-    /// Loads them. They are loaded anew behind code that is rarely needed, so that they take no registers meanwhile, which would not suffice.
+    /// Loads them. They are loaded anew behind code that is rarely needed, so that they take no
+    /// registers meanwhile, which would not suffice.
     ///
     /// # Safety
     /// They are there.
@@ -300,7 +327,8 @@ impl<const H: usize, const R: usize, const N: usize> Near<H, R, N> {
     }
 }
 
-/// The blocks of sums that wait in shared memory, in slots that are taken in turn. A lane has its own words of each.
+/// The blocks of sums that wait in shared memory, in slots that are taken in turn. A lane has its
+/// own words of each.
 #[derive(Clone, Copy)]
 struct Stored {
     /// The slot of the oldest block, and the number of slots.
@@ -359,8 +387,9 @@ impl Stored {
     }
 }
 
-/// The row pass of G tiles, of one of N terms, whose fragments are at an address, and in registers if it is the only one. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16
-/// begins, and how many the next tile.
+/// The row pass of G tiles, of one of N terms, whose fragments are at an address, and in registers
+/// if it is the only one. `at` is the byte of this lane's row for the first tile, how many bytes
+/// further its half of 16 begins, and how many the next tile.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
@@ -452,7 +481,8 @@ unsafe fn begin(at: u64) -> [i32; 4] {
     unsafe { load_words::<4>(at) }.map(|word| word as i32)
 }
 
-/// Adds a step of the row pass to the sums of G tiles: byte `at` is where this lane's half of a row begins for the first one.
+/// Adds a step of the row pass to the sums of G tiles: byte `at` is where this lane's half of a row
+/// begins for the first one.
 ///
 /// # Safety
 /// As for [`across`].
@@ -480,8 +510,9 @@ unsafe fn multiply<const G: usize>(
     }
 }
 
-/// The column pass of G tiles from number `tile` on, over so many blocks of all terms: for both halves of the columns, the sums of each weight, from the lowest
-/// on. `first` are the first fragments, `new` are the terms' last blocks.
+/// The column pass of G tiles from number `tile` on, over so many blocks of all terms: for both
+/// halves of the columns, the sums of each weight, from the lowest on. `first` are the first
+/// fragments, `new` are the terms' last blocks.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
@@ -576,8 +607,9 @@ unsafe fn add_pair<const G: usize>(
     }
 }
 
-/// Adds the values themselves times a factor to the sums of G tiles from number `tile` on, in results whose first row would be at byte `above` of the ring if the window
-/// began at its anchor's row, before the ring is taken into account.
+/// Adds the values themselves times a factor to the sums of G tiles from number `tile` on, in
+/// results whose first row would be at byte `above` of the ring if the window began at its anchor's
+/// row, before the ring is taken into account.
 ///
 /// # Safety
 /// As for [`slide`].

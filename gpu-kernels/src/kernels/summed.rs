@@ -1,15 +1,17 @@
-//! Filters that are no product of a row and a column but nearly so, in one kernel: the image is read once and written once. A sum of two
-//! products, as a Laplacian of Gaussians is; or one product and the pixel itself times a factor, as an unsharp mask is.
+//! Filters that are no product of a row and a column but nearly so, in one kernel: the image is
+//! read once and written once. A sum of two products, as a Laplacian of Gaussians is; or one
+//! product and the pixel itself times a factor, as an unsharp mask is.
 //!
-//! Tiling and thread mapping: as `sliding.rs`. An input row is filtered along itself in registers, by the row of each term; the results are then
-//! added to the K sums in progress down the columns, which the terms share. So two terms take hardly more registers than one.
-//! Order: the row passes, each one accumulator, taps ascending; then one accumulator down the columns: for each tap row, from the top, the
-//! first term's product and then the second's; at last `Pass::point` times the pixel; all by fused multiply-add. `separable_columns_summed` gives
-//! the same bits.
-//! Taps: in the constant bank, at positions known to the compiler: the rows in turn, tap by tap, then the columns, so that the taps of both
-//! terms are fetched at once.
-//! Limits: planes of f32; as many taps in the rows as in the columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is left to
-//! `keep.rs`.
+//! Tiling and thread mapping: as `sliding.rs`. An input row is filtered along itself in registers,
+//! by the row of each term; the results are then added to the K sums in progress down the columns,
+//! which the terms share. So two terms take hardly more registers than one. Order: the row passes,
+//! each one accumulator, taps ascending; then one accumulator down the columns: for each tap row,
+//! from the top, the first term's product and then the second's; at last `Pass::point` times the
+//! pixel; all by fused multiply-add. `separable_columns_summed` gives the same bits. Taps: in the
+//! constant bank, at positions known to the compiler: the rows in turn, tap by tap, then the
+//! columns, so that the taps of both terms are fetched at once. Limits: planes of f32; as many taps
+//! in the rows as in the columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is
+//! left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
@@ -17,8 +19,8 @@ use crate::kernels::fused::Fused;
 use crate::kernels::sliding::{Share, Step, advance, slide};
 use crate::tile::ring::ring_apron;
 
-/// Declares the entries `name: taps, pixels of a lane, rows at a time, stages of the ring`, and lists them: for two terms, and for one and the
-/// pixel.
+/// Declares the entries `name: taps, pixels of a lane, rows at a time, stages of the ring`, and
+/// lists them: for two terms, and for one and the pixel.
 macro_rules! summed {
     (
         $table:ident, $step:expr, $factors:literal, $meaning:literal:

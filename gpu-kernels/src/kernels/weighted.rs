@@ -1,13 +1,15 @@
 //! Colours weighted by alpha: for taps that are not negative and sum to 1.
 //!
-//! A colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where the divisor is 0, and alpha becomes `sum(tap * alpha)`.
-//! Each is rounded once. So what is transparent has no part in a colour.
+//! A colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where the divisor is 0, and
+//! alpha becomes `sum(tap * alpha)`. Each is rounded once. So what is transparent has no part in a
+//! colour.
 //! - Bytes made of bytes: exact sums over whole taps (`host/src/filter/whole.rs`), in any order.
-//! - Other types: sums in f64, row by row, left to right, each product and each sum rounded. `colour * alpha` is exact.
+//! - Other types: sums in f64, row by row, left to right, each product and each sum rounded.
+//!   `colour * alpha` is exact.
 //!
-//! Thread mapping: a thread a pixel, with all its channels; alpha is the last. The grid's z axis counts images.
-//! Taps: in global memory, in f64 row by row, or as [`Weights`] says.
-//! Limits: at least two channels; no epilogue.
+//! Thread mapping: a thread a pixel, with all its channels; alpha is the last. The grid's z axis
+//! counts images. Taps: in global memory, in f64 row by row, or as [`Weights`] says. Limits: at
+//! least two channels; no epilogue.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -19,8 +21,8 @@ use crate::tile::view::{Row, Source, Target};
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
 
-/// Whole taps, as products of a row and a column that add up. A table is one product: of a column of ones
-/// and a row that is another one for each row of the window.
+/// Whole taps, as products of a row and a column that add up. A table is one product: of a column
+/// of ones and a row that is another one for each row of the window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
@@ -55,7 +57,8 @@ trait Sums {
     /// Stores the results of a pixel.
     ///
     /// # Safety
-    /// The pass describes allocated memory, and no other thread has the pixel; the taps can be read.
+    /// The pass describes allocated memory, and no other thread has the pixel; the taps can be
+    /// read.
     unsafe fn store<const M: usize>(&self, under: &Under<'_, M>);
 }
 
@@ -117,7 +120,8 @@ struct Under<'a, const M: usize> {
 }
 
 impl<'a, const M: usize> Under<'a, M> {
-    /// For the image whose channels begin with `first`, and the colours that begin with its number `c`.
+    /// For the image whose channels begin with `first`, and the colours that begin with its number
+    /// `c`.
     #[inline(always)]
     fn new(
         pass: &'a Pass,

@@ -1,28 +1,35 @@
-//! Rows of bytes, or of values of 16 bits, as they lie in memory, all channels of a pixel side by side: their way into registers, and back.
+//! Rows of bytes, or of values of 16 bits, as they lie in memory, all channels of a pixel side by
+//! side: their way into registers, and back.
 //!
-//! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels; the same channel of the next pixel
-//! is C values further. A lane loads its values, and the apron on both sides, as words straight into registers; what neighbours load
-//! too comes from the L1 cache. No lane waits for another one: elsewhere than at the edge there is no shared memory
-//! and no barrier.
+//! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels;
+//! the same channel of the next pixel is C values further. A lane loads its values, and the apron
+//! on both sides, as words straight into registers; what neighbours load too comes from the L1
+//! cache. No lane waits for another one: elsewhere than at the edge there is no shared memory and
+//! no barrier.
 //!
-//! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times the byte: a subnormal number up to
-//! 127, a normal one from 128 on, and exact. One instruction at the rate of a permutation takes the place of two. A u16 moved to the second
-//! and third byte is `2^-141` times itself in the same way. Sums are scaled by
-//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power (`sum_scale`)
-//! where they are rounded. An f16 is converted, by one instruction, and nothing is scaled: its infinities and NaN have no such form.
+//! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times
+//! the byte: a subnormal number up to 127, a normal one from 128 on, and exact. One instruction at
+//! the rate of a permutation takes the place of two. A u16 moved to the second and third byte is
+//! `2^-141` times itself in the same way. Sums are scaled by powers of two in turn, which changes
+//! no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power
+//! (`sum_scale`) where they are rounded. An f16 is converted, by one instruction, and nothing is
+//! scaled: its infinities and NaN have no such form.
 //!
-//! Sums that become bytes are `2^-24` times themselves, as subnormal numbers of f16 are integers: the instruction that rounds two numbers to f16
-//! makes two integers. Such sums begin with a bias, which is more than their error, and each is rounded twice: with the bias, and with as much taken away instead. If these
-//! differ, the result is in doubt.
+//! Sums that become bytes are `2^-24` times themselves, as subnormal numbers of f16 are integers:
+//! the instruction that rounds two numbers to f16 makes two integers. Such sums begin with a bias,
+//! which is more than their error, and each is rounded twice: with the bias, and with as much taken
+//! away instead. If these differ, the result is in doubt.
 //!
-//! At the image's edge the warp fetches what lies beside its rows value by value, into shared memory, and lanes take words from there.
-//! Where each of these values is found does not depend on the row: a lane finds out once.
+//! At the image's edge the warp fetches what lies beside its rows value by value, into shared
+//! memory, and lanes take words from there. Where each of these values is found does not depend on
+//! the row: a lane finds out once.
 //!
 //! Results are bytes, or the sums themselves as f32, for bytes; else of the source's type.
 //!
-//! Limits: without an epilogue; rows of values that begin at multiples of V values, rows of f32 that begin at multiples of 16 bytes, both less
-//! than 2 GiB apart; outside the image nothing but values of the source's type. For whole numbers, so that scaled numbers stay in range: sums
-//! below 2^22 and no tap but 0 below 2^-64, of a row and a column for u16 below 2^-31.
+//! Limits: without an epilogue; rows of values that begin at multiples of V values, rows of f32
+//! that begin at multiples of 16 bytes, both less than 2 GiB apart; outside the image nothing but
+//! values of the source's type. For whole numbers, so that scaled numbers stay in range: sums below
+//! 2^22 and no tap but 0 below 2^-64, of a row and a column for u16 below 2^-31.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
@@ -30,7 +37,8 @@ use crate::device::*;
 use crate::pixel::{F16, F32, U8, U16, bytes, note, to_bits};
 use crate::tile::view::Source;
 
-/// The factor of taps for whole numbers: a byte stands for itself times `2^-133`, a u16 for itself times `2^-141`.
+/// The factor of taps for whole numbers: a byte stands for itself times `2^-133`, a u16 for itself
+/// times `2^-141`.
 pub const TAP_SCALE: f32 = f32::from_bits((127 + 109) << 23);
 
 /// The factor of sums that makes them what they are with unscaled values and taps.
@@ -45,24 +53,28 @@ const fn sum_scale(source: u32) -> f32 {
 /// Sums stay below it: the greatest that rounding takes.
 pub const MAX_SUM: f32 = 4_194_304.0;
 
-/// The least tap that is not 0. A tap is a multiple of `2^-23` times its least size, and so are sums of its products with whole numbers:
-/// scaled, they are multiples of `2^-149`, which subnormal numbers hold.
+/// The least tap that is not 0. A tap is a multiple of `2^-23` times its least size, and so are
+/// sums of its products with whole numbers: scaled, they are multiples of `2^-149`, which subnormal
+/// numbers hold.
 pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
 
-/// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`, scaled of `2^-149`. (Bytes can do without:
-/// what is in doubt among them is settled.)
+/// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`,
+/// scaled of `2^-149`. (Bytes can do without: what is in doubt among them is settled.)
 pub const MIN_TAP_OF_PAIR: f32 = f32::from_bits((127 - 31) << 23);
 
-/// What a sum that becomes a byte begins with, scaled, if sums are in doubt from a distance of `near` on.
+/// What a sum that becomes a byte begins with, scaled, if sums are in doubt from a distance of
+/// `near` on.
 #[inline(always)]
 fn bias(near: f32) -> f32 {
-    // To begin with the bias, and to take it away, rounds sums below 256 once more each: by `2^-17` at most.
+    // To begin with the bias, and to take it away, rounds sums below 256 once more each: by `2^-17`
+    // at most.
     const ROUNDED: f32 = 1.25 / 65536.0;
     let error = 0.5 - near;
     if error < 0.0 { 0.0 } else { (error + ROUNDED) / sum_scale(U8) }
 }
 
-/// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves it in the lowest bits.
+/// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves
+/// it in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
 
 /// Values of the apron on one side, for K tap columns and C channels.
@@ -85,7 +97,8 @@ pub(crate) const fn words(t: u32, k: usize, c: usize, v: usize) -> usize {
     v / in_word(t) + 2 * apron_words(t, k, c)
 }
 
-/// Values beside a row that a warp fetches at the image's edge: those left of the row, and those from its last word on that is not full.
+/// Values beside a row that a warp fetches at the image's edge: those left of the row, and those
+/// from its last word on that is not full.
 const fn fetched(t: u32, k: usize, c: usize) -> usize {
     in_word(t) * (2 * apron_words(t, k, c) + 1)
 }
@@ -98,8 +111,8 @@ pub const fn flat_bytes(source: u32, k: i32, c: i32) -> u32 {
     bytes(source) as u32 * fetched(source, k as usize, c as usize) as u32
 }
 
-/// Number `at` of the values of type T in a lane's words, counted from the leftmost that the window of its first value touches, as
-/// `2^-133` times itself, or `2^-141` times, or itself.
+/// Number `at` of the values of type T in a lane's words, counted from the leftmost that the window
+/// of its first value touches, as `2^-133` times itself, or `2^-141` times, or itself.
 #[inline(always)]
 pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize>(
     words: &[u32; W],
@@ -128,7 +141,8 @@ pub(crate) struct Started<const W: usize> {
     is_outside: bool,
 }
 
-/// The rows of one strip, on their way in: values of type T, V of a lane, C channels, K tap columns, W words of a lane.
+/// The rows of one strip, on their way in: values of type T, V of a lane, C channels, K tap
+/// columns, W words of a lane.
 pub(crate) struct Rows<
     'a,
     const T: u32,
@@ -148,8 +162,8 @@ pub(crate) struct Rows<
     /// Whether all words of the lane, and of the warp, lie in the image.
     is_inside: bool,
     strip_is_inside: bool,
-    /// Where the values beside a row are found that this lane fetches for the warp: numbers in the row, or -1 if it is the one outside
-    /// the image.
+    /// Where the values beside a row are found that this lane fetches for the warp: numbers in the
+    /// row, or -1 if it is the one outside the image.
     found: [i32; TURNS],
     /// The value outside the image, as often as a word has room for.
     outside: u32,
@@ -219,7 +233,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         self.width & -Self::IN_WORD
     }
 
-    /// Where value `number` of those beside a row is found: first those left of it, then those from its last word on that is not full.
+    /// Where value `number` of those beside a row is found: first those left of it, then those from
+    /// its last word on that is not full.
     #[inline(always)]
     fn find(&self, number: i32) -> i32 {
         let (beside, pass) = (Self::IN_WORD * Self::BESIDE as i32, self.source.pass);
@@ -230,7 +245,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         if column < 0 { -1 } else { at + C as i32 * (column - pixel) }
     }
 
-    /// Whether all words of the warp in rows from `top` to before `bottom` lie in the image, and are there.
+    /// Whether all words of the warp in rows from `top` to before `bottom` lie in the image, and
+    /// are there.
     #[inline(always)]
     pub(crate) fn has(&self, top: i32, bottom: i32) -> bool {
         self.strip_is_inside && self.source.has_rows(top, bottom)
@@ -350,9 +366,11 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         let mut w = 0;
         while w < W {
             let at = at.wrapping_add((4 * w) as u64).wrapping_sub(4 * Self::BESIDE as u64);
-            // The lane's values begin at a multiple of 8 or 16 bytes; this is `w - BESIDE` but for a multiple of 4.
+            // The lane's values begin at a multiple of 8 or 16 bytes; this is `w - BESIDE` but for
+            // a multiple of 4.
             let from = w + 3 * Self::BESIDE;
-            // Words before this one that are in its vector of four, or of two; and whether such a vector lies in the window.
+            // Words before this one that are in its vector of four, or of two; and whether such a
+            // vector lies in the window.
             let (of_four, of_two) = (from % 4, from % 2);
             let fours = Self::OWN == 4 && w >= of_four && w - of_four + 4 <= W;
             let twos = w >= of_two && w - of_two + 2 <= W;
@@ -444,8 +462,9 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Stores the lane's scaled sums of row `y`, which began with the bias, from address `at` on: rounded to whole numbers, half to even, saturated, and those in
-    /// doubt noted if they are bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y`, which began with the bias, from address `at` on:
+    /// rounded to whole numbers, half to even, saturated, and those in doubt noted if they are
+    /// bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
     /// The row lies in the region, and its values are there.
@@ -629,7 +648,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     }
 }
 
-/// Whether these kernels take what the border puts outside the image: a whole number of the source's type, or a number that f16 holds.
+/// Whether these kernels take what the border puts outside the image: a whole number of the
+/// source's type, or a number that f16 holds.
 pub fn takes_outside(source: u32, border: u32, outside: f32) -> bool {
     if border != CONSTANT {
         return true;

@@ -1,4 +1,5 @@
-//! What kernels of several families share: the way from an image to registers or shared memory and back.
+//! What kernels of several families share: the way from an image to registers or shared memory and
+//! back.
 
 pub mod flat;
 pub mod parted;

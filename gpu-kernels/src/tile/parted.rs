@@ -1,20 +1,25 @@
-//! Rows of interleaved pixels, stored as 8 or 16 bits a value: their way into planes of f32 in shared memory, and back.
+//! Rows of interleaved pixels, stored as 8 or 16 bits a value: their way into planes of f32 in
+//! shared memory, and back.
 //!
-//! A block has a strip of the image and a warp for each channel. It takes [`ROUND`] rows at a time. A thread loads four
-//! neighbouring pixels with all their channels, as they are stored; while they arrive, the block computes on the rows before.
-//! Then they are converted and parted: each channel's four values go to its plane by one store. Each warp computes on its channel's
-//! plane alone, so it has no part in interleaving. Its results go back into shared memory, as they will be stored, each at its place
-//! in the row, and then from there to the destination, whole words by neighbouring threads. A single channel goes straight to the
-//! destination.
+//! A block has a strip of the image and a warp for each channel. It takes [`ROUND`] rows at a time.
+//! A thread loads four neighbouring pixels with all their channels, as they are stored; while they
+//! arrive, the block computes on the rows before. Then they are converted and parted: each
+//! channel's four values go to its plane by one store. Each warp computes on its channel's plane
+//! alone, so it has no part in interleaving. Its results go back into shared memory, as they will
+//! be stored, each at its place in the row, and then from there to the destination, whole words by
+//! neighbouring threads. A single channel goes straight to the destination.
 //!
-//! Everything is there twice: rows are placed in one half while slower warps read the other. So a round has one barrier.
+//! Everything is there twice: rows are placed in one half while slower warps read the other. So a
+//! round has one barrier.
 //!
-//! What cannot be loaded in this way is patched when rows are placed, value by value, through the border rule: columns and rows
-//! beyond the image, and everything where pixels do not lie side by side, or rows begin anywhere. Results are written value by value
-//! in strips that the region cuts, with an epilogue, and into a destination of that kind. The code for that is kept short and apart:
-//! the loop wants its registers, and its place in the instruction cache.
+//! What cannot be loaded in this way is patched when rows are placed, value by value, through the
+//! border rule: columns and rows beyond the image, and everything where pixels do not lie side by
+//! side, or rows begin anywhere. Results are written value by value in strips that the region cuts,
+//! with an epilogue, and into a destination of that kind. The code for that is kept short and
+//! apart: the loop wants its registers, and its place in the instruction cache.
 //!
-//! Limits: 1 to 4 channels. A row of the plane is that of a ring (`ring.rs`): the strip's 32 * PX pixels and its aprons.
+//! Limits: 1 to 4 channels. A row of the plane is that of a ring (`ring.rs`): the strip's 32 * PX
+//! pixels and its aprons.
 
 use crate::abi::Pass;
 use crate::device::*;
@@ -60,12 +65,13 @@ pub(crate) struct Rows<'a, const BYTES: usize, const K: usize, const PX: usize> 
     channels: i32,
     /// The image column of a row's first float.
     left: i32,
-    /// The floats of a row that are loaded by vectors; those from `end` on take no part in a result that is stored.
+    /// The floats of a row that are loaded by vectors; those from `end` on take no part in a result
+    /// that is stored.
     lo: i32,
     hi: i32,
     end: i32,
-    /// The address of column `left` in row 0, and whether rows are less than 2 GiB apart: then a product of two 32-bit numbers leads to
-    /// any row.
+    /// The address of column `left` in row 0, and whether rows are less than 2 GiB apart: then a
+    /// product of two 32-bit numbers leads to any row.
     start: u64,
     short_rows: bool,
     /// For each of the thread's groups of four pixels: its place in a row, in floats.
@@ -206,7 +212,8 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         raw
     }
 
-    /// Converts what [`Rows::load`] loaded from row `y` on, and places it in the planes of half `half`, with all that was not loaded.
+    /// Converts what [`Rows::load`] loaded from row `y` on, and places it in the planes of half
+    /// `half`, with all that was not loaded.
     ///
     /// # Safety
     /// No warp still reads that half. All warps call together.
@@ -272,8 +279,8 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         // SAFETY: all warps are here.
         unsafe { self.meet() };
         let pass = self.source.pass;
-        // Rows outside the image, and all where vectors do not load, are patched whole; of others, the columns before `lo` and
-        // from `hi` to `end`.
+        // Rows outside the image, and all where vectors do not load, are patched whole; of others,
+        // the columns before `lo` and from `hi` to `end`.
         let whole = y < 0 || y + ROUND > pass.height;
         let (lo, hi) = if whole || self.hi == 0 { (0, 0) } else { (self.lo, self.hi) };
         let columns = lo + if self.end > hi { self.end - hi } else { 0 };
@@ -294,8 +301,9 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// The first `count` floats, a multiple of PX, of the warp's channel in row `row` of a round, from where the lane's share
-    /// begins: float `ring_apron(K) - K / 2` of them is the leftmost that its first pixel needs.
+    /// The first `count` floats, a multiple of PX, of the warp's channel in row `row` of a round,
+    /// from where the lane's share begins: float `ring_apron(K) - K / 2` of them is the leftmost
+    /// that its first pixel needs.
     ///
     /// # Safety
     /// The row has been placed; `count` is at most `PX + 2 * ring_apron(K)`.
@@ -312,7 +320,8 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
 /// Loads four pixels of C channels, as words of `raw` from `first` on.
 ///
 /// # Safety
-/// They lie at this address, which is a multiple of their size, of 16 bytes if they are larger, or of a third of it for three channels.
+/// They lie at this address, which is a multiple of their size, of 16 bytes if they are larger, or
+/// of a third of it for three channels.
 #[inline(always)]
 unsafe fn load_four<const C: usize, const BYTES: usize>(raw: &mut Raw, first: usize, at: u64) {
     let words = C * BYTES;
@@ -356,10 +365,11 @@ pub(crate) struct Results<'a, const PX: usize> {
     filtered: i32,
     /// Bytes of a value.
     value: i32,
-    /// Whether results go to the destination side by side, whole vectors or words, without an epilogue, and rows are less than 2 GiB
-    /// apart, as in most strips.
+    /// Whether results go to the destination side by side, whole vectors or words, without an
+    /// epilogue, and rows are less than 2 GiB apart, as in most strips.
     is_simple: bool,
-    /// The address, in row 0, of the lane's first pixel if there is a single channel; else of the thread's first word of a row.
+    /// The address, in row 0, of the lane's first pixel if there is a single channel; else of the
+    /// thread's first word of a row.
     at: u64,
 }
 
@@ -572,7 +582,8 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Writes the rows of a round that lie in `top..bottom` to the destination; row `y` is the round's first.
+    /// Writes the rows of a round that lie in `top..bottom` to the destination; row `y` is the
+    /// round's first.
     ///
     /// # Safety
     /// All warps have taken their results of that half. All threads call together.

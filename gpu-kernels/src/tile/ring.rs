@@ -1,25 +1,28 @@
 //! A warp's own ring of image rows in shared memory, filled asynchronously ahead of use.
 //!
-//! A warp that filters a strip of the image from top to bottom needs each input row once. The ring holds the next STAGES
-//! rows of its strip: while the warp computes on some, the others are being copied, so that enough bytes are in flight
-//! for any number of warps. Only the warp is synchronized, never the block.
+//! A warp that filters a strip of the image from top to bottom needs each input row once. The ring
+//! holds the next STAGES rows of its strip: while the warp computes on some, the others are being
+//! copied, so that enough bytes are in flight for any number of warps. Only the warp is
+//! synchronized, never the block.
 //!
-//! A row buffer is `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is a multiple of 4, so that
-//! the image's 16-byte pieces stay aligned in it. Rows come in groups of R, copied together: one 16-byte piece a lane for
-//! each row, and the remainder, of all R rows, by one more copy. Strips at the left and right edge of the image
-//! have floats beyond it: each lane copies one of them, from a column that is resolved once. So these strips take hardly
-//! longer than the others, which matters, because a launch ends with its slowest warp. Rows above and below the image are
-//! resolved when they are due.
+//! A row buffer is `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is a
+//! multiple of 4, so that the image's 16-byte pieces stay aligned in it. Rows come in groups of R,
+//! copied together: one 16-byte piece a lane for each row, and the remainder, of all R rows, by one
+//! more copy. Strips at the left and right edge of the image have floats beyond it: each lane
+//! copies one of them, from a column that is resolved once. So these strips take hardly longer than
+//! the others, which matters, because a launch ends with its slowest warp. Rows above and below the
+//! image are resolved when they are due.
 //!
-//! Limits: neighbouring pixels of the source are neighbours in memory; its rows begin at multiples of 16 bytes, less than 2 GiB
-//! apart.
+//! Limits: neighbouring pixels of the source are neighbours in memory; its rows begin at multiples
+//! of 16 bytes, less than 2 GiB apart.
 
 use crate::abi::Pass;
 use crate::border;
 use crate::device::*;
 use crate::tile::view::Source;
 
-/// Floats that a row of a warp's ring has left and right of its pixels, for K tap columns: a multiple of 4.
+/// Floats that a row of a warp's ring has left and right of its pixels, for K tap columns: a
+/// multiple of 4.
 pub const fn ring_apron(k: i32) -> i32 {
     (k / 2 + 3) / 4 * 4
 }
@@ -45,19 +48,21 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     base: i32,
     /// Image column of a row buffer's first float.
     left: i32,
-    /// The part of a row buffer that lies in the image, in whole pieces; from `hi` to `end`, single floats.
+    /// The part of a row buffer that lies in the image, in whole pieces; from `hi` to `end`, single
+    /// floats.
     lo: i32,
     hi: i32,
     end: i32,
-    /// The lane's piece of image row 0, its share of the remaining pieces of a group of rows from row 0 on, and its single
-    /// float of row 0.
+    /// The lane's piece of image row 0, its share of the remaining pieces of a group of rows from
+    /// row 0 on, and its single float of row 0.
     from: *const u8,
     remainder: *const u8,
     single: *const u8,
     /// Where the single float goes in a row buffer; negative if there is none.
     single_to: i32,
-    /// Bytes from one row of the source to the next. Plus a zero that the assembler does not see through, so that it stays in
-    /// a register: fetched from the constant bank for each row, it would be waited for.
+    /// Bytes from one row of the source to the next. Plus a zero that the assembler does not see
+    /// through, so that it stays in a register: fetched from the constant bank for each row, it
+    /// would be waited for.
     pitch: i32,
 }
 
@@ -74,7 +79,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
     /// The ring of this warp for the strip that begins at column `x`.
     ///
     /// # Safety
-    /// The launch reserved [`ring_floats`] floats for each warp of the block; all lanes call together.
+    /// The launch reserved [`ring_floats`] floats for each warp of the block; all lanes call
+    /// together.
     #[inline(always)]
     pub(crate) unsafe fn new(pass: &'a Pass, x: i32) -> Self {
         const {
@@ -141,7 +147,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         self.lo > 0 || self.hi < Self::ROW
     }
 
-    /// How many floats of a row are copied one by one: those left of `lo`, then those from `hi` to `end`.
+    /// How many floats of a row are copied one by one: those left of `lo`, then those from `hi` to
+    /// `end`.
     #[inline(always)]
     fn singles(&self) -> i32 {
         self.lo + self.end - self.hi
@@ -159,8 +166,9 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         border::resolve(self.pass().border, self.left + self.position(index), self.pass().width)
     }
 
-    /// Writes, into all rows of the ring, the floats that no copy brings: those that have the border's value, and those
-    /// right of `end`, which are read but take no part in a result that is stored.
+    /// Writes, into all rows of the ring, the floats that no copy brings: those that have the
+    /// border's value, and those right of `end`, which are read but take no part in a result that
+    /// is stored.
     ///
     /// # Safety
     /// As for [`Ring::new`].
@@ -189,7 +197,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         self.base + (i & (Self::STAGES - 1)) * Self::ROW
     }
 
-    /// Starts copying image rows `y` to `y + R - 1` as rows `i` to `i + R - 1`; `i` is a multiple of R.
+    /// Starts copying image rows `y` to `y + R - 1` as rows `i` to `i + R - 1`; `i` is a multiple
+    /// of R.
     ///
     /// # Safety
     /// No lane still reads the rows that had these buffers; all lanes call together.
@@ -276,8 +285,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         }
     }
 
-    /// The first `count` floats, a multiple of PX, of row `i` from where the lane's share begins: float
-    /// `ring_apron(K) - K / 2` of them is the leftmost that its first pixel needs.
+    /// The first `count` floats, a multiple of PX, of row `i` from where the lane's share begins:
+    /// float `ring_apron(K) - K / 2` of them is the leftmost that its first pixel needs.
     ///
     /// # Safety
     /// The row has arrived; `count` is at most `PX + 2 * ring_apron(K)`.

@@ -1,14 +1,18 @@
-//! Strips of bytes for the tensor cores: a warp slides down each by itself. Input rows come into a ring in shared memory, 16 at a time, and the
-//! sums of 16 rows become bytes, which go straight from registers to the results.
+//! Strips of bytes for the tensor cores: a warp slides down each by itself. Input rows come into a
+//! ring in shared memory, 16 at a time, and the sums of 16 rows become bytes, which go straight
+//! from registers to the results.
 //!
-//! A strip is some tiles of 16 neighbouring values each; a value is a channel of a pixel, and the same channel of the next pixel is `channels`
-//! values further. Rows come by asynchronous copies, up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
+//! A strip is some tiles of 16 neighbouring values each; a value is a channel of a pixel, and the
+//! same channel of the next pixel is `channels` values further. Rows come by asynchronous copies,
+//! up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
 //! channel is a tile, and rows come by way of registers.
 //!
-//! Results in doubt go to the pass's list, whose counters lie in memory: in kernels that do little for a result, they wait behind the ring until a warp has one for each lane.
+//! Results in doubt go to the pass's list, whose counters lie in memory: in kernels that do little
+//! for a result, they wait behind the ring until a warp has one for each lane.
 //!
-//! The grid's x axis counts strips at the image's left and right edge first, as they take longer, then the others row by row: strips side by side,
-//! which share parts of their rows, run at the same time. Its z axis counts images.
+//! The grid's x axis counts strips at the image's left and right edge first, as they take longer,
+//! then the others row by row: strips side by side, which share parts of their rows, run at the
+//! same time. Its z axis counts images.
 
 use crate::abi::Pass;
 use crate::device::*;
@@ -24,10 +28,12 @@ pub const AHEAD: i32 = 2;
 /// Results in doubt that may wait: fewer than 32, and one more of each lane.
 const MOST_WAITING: i32 = 63;
 
-/// Bytes of shared memory for them, behind the ring: how many there are; then, of each, in one word, which value from the strip's first on it is, and how many rows above the strip's end.
+/// Bytes of shared memory for them, behind the ring: how many there are; then, of each, in one
+/// word, which value from the strip's first on it is, and how many rows above the strip's end.
 const WAITING_BYTES: i32 = 4 * (1 + MOST_WAITING);
 
-/// The rows that a strip holds, in shared memory. Where channels are parted, a value is a pixel, and each channel has a line of bytes.
+/// The rows that a strip holds, in shared memory. Where channels are parted, a value is a pixel,
+/// and each channel has a line of bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
@@ -35,7 +41,8 @@ pub struct Ring {
     pub rows: i32,
     /// The anchor's row.
     pub anchor_y: i32,
-    /// How many values left of a strip its rows begin. Rows begin at multiples of 16, so strips begin at as many more.
+    /// How many values left of a strip its rows begin. Rows begin at multiples of 16, so strips
+    /// begin at as many more.
     pub left: i32,
     /// Values that a result needs on its left, and on both sides together.
     pub ahead: i32,
@@ -45,7 +52,8 @@ pub struct Ring {
     pub pieces: i32,
     /// Bytes from a tile's part of a row to that of the next tile.
     pub tile: i32,
-    /// Bytes from one row to the next: an odd multiple of 16, so that 8 rows lie in different banks.
+    /// Bytes from one row to the next: an odd multiple of 16, so that 8 rows lie in different
+    /// banks.
     pub pitch: i32,
     /// Groups of 16 rows: those that 16 rows of results need, and those that are under way beside.
     pub groups: i32,
@@ -80,7 +88,8 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// This block's, of so many tiles and at most so many rows; P is the number of channels that are parted, 1 for none.
+    /// This block's, of so many tiles and at most so many rows; P is the number of channels that
+    /// are parted, 1 for none.
     #[inline(always)]
     pub(crate) fn new<const P: usize>(
         pass: &Pass,
@@ -104,7 +113,8 @@ impl Strip {
     }
 }
 
-/// The column and the line of the strip that is number `number` of so many columns and lines: those of the first and the last column, then line by line.
+/// The column and the line of the strip that is number `number` of so many columns and lines: those
+/// of the first and the last column, then line by line.
 #[inline(always)]
 pub(crate) fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
     if columns == 1 {
@@ -119,15 +129,16 @@ pub(crate) fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
     (1 + inner - line * (columns - 2), line)
 }
 
-/// What a strip's rows need where they may leave the image, or cannot be loaded in whole pieces. It is made anew for each group of such rows, as it would take
-/// registers all the time.
+/// What a strip's rows need where they may leave the image, or cannot be loaded in whole pieces. It
+/// is made anew for each group of such rows, as it would take registers all the time.
 struct Edge<'a> {
     source: Source<'a>,
     /// The first value, or pixel, that is fetched.
     left: i32,
     /// The first one that results need, and the one behind the last.
     needed: (i32, i32),
-    /// Whether whole pieces of a row may be loaded; the same, and all of the strip's lie in the image.
+    /// Whether whole pieces of a row may be loaded; the same, and all of the strip's lie in the
+    /// image.
     is_whole: bool,
     is_inside: bool,
 }
@@ -190,8 +201,9 @@ impl<'a, const P: usize> Feed<'a, P> {
         Self { pass, ring, channels, x, width, is_inside, y, end, from, to: 0 }
     }
 
-    /// Starts to bring the next group, if it is needed, and commits it. Rows that are not whole in the image take longer: `then` is called afterwards, so
-    /// that it loads anew what is not to take registers meanwhile.
+    /// Starts to bring the next group, if it is needed, and commits it. Rows that are not whole in
+    /// the image take longer: `then` is called afterwards, so that it loads anew what is not to
+    /// take registers meanwhile.
     ///
     /// # Safety
     /// `pass` describes allocated memory; nobody reads the group's place in the ring any more.
@@ -269,7 +281,8 @@ impl<'a, const P: usize> Feed<'a, P> {
         }
     }
 
-    /// Brings 16 rows of pixels that lie in the image, each channel to a line of its own, in pieces of 4 pixels.
+    /// Brings 16 rows of pixels that lie in the image, each channel to a line of its own, in pieces
+    /// of 4 pixels.
     ///
     /// # Safety
     /// They do; the rest as for [`Feed::start`].
@@ -309,7 +322,8 @@ impl<'a, const P: usize> Feed<'a, P> {
         let pieces = self.ring.pieces;
         let (row, piece) = (thread_x() / 8, thread_x() % 8);
         let left = edge.left;
-        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are needed.
+        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are
+        // needed.
         let (lo, hi) =
             if edge.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
         let (lo, hi) = (clamped(lo, 0, pieces), clamped(hi, 0, pieces));
@@ -415,8 +429,9 @@ unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
     words
 }
 
-/// The sums of a tile, as its products leave them: of each half, or band, and digit, a lane's four. They are those of two neighbouring values, in row
-/// `lane / 4` and in the one 8 below; the halves lie in turn, so a lane has four neighbours.
+/// The sums of a tile, as its products leave them: of each half, or band, and digit, a lane's four.
+/// They are those of two neighbouring values, in row `lane / 4` and in the one 8 below; the halves
+/// lie in turn, so a lane has four neighbours.
 pub(crate) type Sums<const D: usize> = [[[i32; 4]; D]; 2];
 
 /// The results of a strip, on their way out, T tiles at a time.
@@ -431,8 +446,9 @@ pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> 
     bottom: i32,
     /// The address of value `x` in this lane's first of the next rows.
     at: u64,
-    /// Whether four values, or four pixels of four channels, may be written at once; the same, and all of the strip's lie in the region; and whether the last of
-    /// four channels is copied meanwhile.
+    /// Whether four values, or four pixels of four channels, may be written at once; the same, and
+    /// all of the strip's lie in the region; and whether the last of four channels is copied
+    /// meanwhile.
     whole: bool,
     is_inside: bool,
     copies: bool,
@@ -521,11 +537,13 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         self.at = self.at.wrapping_add((16 * self.pass.dst.row) as u64);
     }
 
-    /// Writes the results of T tiles, of which the first is `beside` values from the strip's begin, in the next 16 rows, as far as there are so many; and
-    /// notes those in doubt. Where some of them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
+    /// Writes the results of T tiles, of which the first is `beside` values from the strip's begin,
+    /// in the next 16 rows, as far as there are so many; and notes those in doubt. Where some of
+    /// them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
     ///
     /// # Safety
-    /// `pass` describes allocated memory, and has a list if there are three digits; the results are this warp's.
+    /// `pass` describes allocated memory, and has a list if there are three digits; the results are
+    /// this warp's.
     #[inline(always)]
     pub(crate) unsafe fn write<const D: usize>(
         &self,
@@ -534,7 +552,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         sums: &[Sums<D>; T],
         mut then: impl FnMut(),
     ) {
-        // Of each tile, four values of a lane's upper row, then of the lower one, as numbers that are shifted to become bytes.
+        // Of each tile, four values of a lane's upper row, then of the lower one, as numbers that
+        // are shifted to become bytes.
         let (mut wholes, mut least) = ([[0; 8]; T], u32::MAX);
         let mut words = [[0; T]; 2];
         let mut t = 0;
@@ -571,7 +590,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         if P > 1 {
             words = [whole::interleave(words[0]), whole::interleave(words[1])];
         }
-        // SAFETY: the values lie in the region, or only those are written that do; with three digits there is a list.
+        // SAFETY: the values lie in the region, or only those are written that do; with three
+        // digits there is a list.
         unsafe {
             if self.is_inside && self.y + 16 <= self.bottom {
                 if self.copies {
@@ -594,7 +614,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                         lower += 1;
                     }
                 }
-                // Tile after tile of a row, so that its parts meet in the cache; it rather keeps pixels, which results in doubt need again.
+                // Tile after tile of a row, so that its parts meet in the cache; it rather keeps
+                // pixels, which results in doubt need again.
                 let mut lower = 0;
                 while lower < 2 {
                     let at = self.at.wrapping_add((8 * lower as i64 * self.pass.dst.row) as u64);
@@ -683,7 +704,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         doubts
     }
 
-    /// How many values result number `n` of a lane lies right of its first one in the strip, and how many rows below.
+    /// How many values result number `n` of a lane lies right of its first one in the strip, and
+    /// how many rows below.
     #[inline(always)]
     fn place(n: i32) -> (i32, i32) {
         let (t, v) = (n >> 3, n & 3);
@@ -711,7 +733,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Has the results in doubt wait, and notes those that do if they are many: a warp waits for one addition to a counter in memory as long as for one of each lane.
+    /// Has the results in doubt wait, and notes those that do if they are many: a warp waits for
+    /// one addition to a counter in memory as long as for one of each lane.
     ///
     /// # Safety
     /// There is a list; the whole warp calls.
@@ -722,7 +745,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         // Bits of the lower of a lane's rows come after those of the upper one.
         doubts &= if first + 8 < self.bottom { u32::MAX } else { 0x0f0f_0f0f };
         doubts = if first < self.bottom { doubts } else { 0 };
-        // SAFETY: as the caller promised; the warp meets between what a lane stores and what others load, or store there.
+        // SAFETY: as the caller promised; the warp meets between what a lane stores and what others
+        // load, or store there.
         unsafe {
             warp_barrier();
             let mut count = shared.load_word(self.waiting) as i32;

@@ -1,6 +1,7 @@
 //! Reading a pass's source through the border rule, and writing its destination.
 //!
-//! A [`Source`] and a [`Target`] are those of one block: its place in the grid's z axis says which channel of which image.
+//! A [`Source`] and a [`Target`] are those of one block: its place in the grid's z axis says which
+//! channel of which image.
 
 use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
@@ -13,8 +14,8 @@ use crate::pixel::{
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
 
-/// What a kernel is compiled for, where that decides how much code it has: pixels and results in planes of f32, though it takes others; any; or bytes
-/// made of bytes, and no others.
+/// What a kernel is compiled for, where that decides how much code it has: pixels and results in
+/// planes of f32, though it takes others; any; or bytes made of bytes, and no others.
 pub(crate) const PLANES: u32 = 0;
 /// See [`PLANES`].
 pub(crate) const STORED: u32 = 1;
@@ -47,7 +48,8 @@ impl<'a> Source<'a> {
         Self::of(&pass.src, pass)
     }
 
-    /// This block's channel of a plane that is not the pass's source, with as many channels and the same extent.
+    /// This block's channel of a plane that is not the pass's source, with as many channels and the
+    /// same extent.
     #[inline(always)]
     pub(crate) fn of(plane: &'a Plane, pass: &'a Pass) -> Self {
         Self::of_channel(plane, pass, block_z())
@@ -89,7 +91,8 @@ impl<'a> Source<'a> {
         top >= self.plane.first_row && bottom <= self.plane.end_row
     }
 
-    /// The row that coordinate `y` finds; of rows that are not there, which no result needs, the nearest one that is.
+    /// The row that coordinate `y` finds; of rows that are not there, which no result needs, the
+    /// nearest one that is.
     #[inline(always)]
     pub(crate) fn row(&self, y: i32) -> Row<'a> {
         let y = border::resolve(self.pass.border, y, self.pass.height);
@@ -135,11 +138,12 @@ impl<'a> Source<'a> {
         unsafe { self.row(y).pixel(x) }
     }
 
-    /// PX (2 or 4) pixels side by side, from `(x, y)` on, as far as they lie in the image; 0 in place of the others.
+    /// PX (2 or 4) pixels side by side, from `(x, y)` on, as far as they lie in the image; 0 in
+    /// place of the others.
     ///
     /// # Safety
-    /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of 16 bytes, `x` is a multiple of PX and
-    /// not negative, and row `y` is there.
+    /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of
+    /// 16 bytes, `x` is a multiple of PX and not negative, and row `y` is there.
     #[inline(always)]
     pub(crate) unsafe fn pixels<const PX: usize>(&self, (x, y): (i32, i32)) -> [f32; PX] {
         let from = self.plain_row(y).at_plain(x);
@@ -160,7 +164,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The sums of pixels below each other, `apart` rows apart, with the pass's point times each pixel, as far as they lie in the region.
+    /// The sums of pixels below each other, `apart` rows apart, with the pass's point times each
+    /// pixel, as far as they lie in the region.
     ///
     /// # Safety
     /// The pass describes allocated memory; `(x, y)` lies in the region.
@@ -238,7 +243,8 @@ impl Row<'_> {
         !self.outside && left >= 0 && left + count <= self.source.pass.width
     }
 
-    /// N pixels, `apart` columns apart from `x` on; bytes that become bytes less [`MIDDLE`]. Each type has loads of its own, so that all are under way at once.
+    /// N pixels, `apart` columns apart from `x` on; bytes that become bytes less [`MIDDLE`]. Each
+    /// type has loads of its own, so that all are under way at once.
     ///
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
@@ -265,8 +271,8 @@ impl Row<'_> {
         }
     }
 
-    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border puts there, as [`Row::pixels_apart`]; all loads are under way at
-    /// once.
+    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border
+    /// puts there, as [`Row::pixels_apart`]; all loads are under way at once.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -325,8 +331,8 @@ impl Row<'_> {
     }
 }
 
-/// What `load` finds at N addresses, `step` bytes apart. The step is hidden, or the addresses would be computed once for all types, ahead, and
-/// need a register each.
+/// What `load` finds at N addresses, `step` bytes apart. The step is hidden, or the addresses would
+/// be computed once for all types, ahead, and need a register each.
 #[inline(always)]
 fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
     let mut values = [0.0; N];
@@ -345,9 +351,10 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
     at.wrapping_byte_offset(pass.src.row as isize)
 }
 
-/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory from float `start` on, `pitch` floats
-/// from one row to the next, all threads of a block 32 threads wide together: a warp takes 32 columns of a row at a time,
-/// and has BATCH of these under way. No pixel is read at column `end` or right of it: the one before stands for it there.
+/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared
+/// memory from float `start` on, `pitch` floats from one row to the next, all threads of a block 32
+/// threads wide together: a warp takes 32 columns of a row at a time, and has BATCH of these under
+/// way. No pixel is read at column `end` or right of it: the one before stands for it there.
 ///
 /// # Safety
 /// The pass describes allocated memory, and the floats lie in what the launch reserved.
@@ -408,7 +415,8 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             let (x, y) = (at.0 + thread_x(), at.1);
             if x < width {
                 let column = if left + x < end { left + x } else { end - 1 };
-                // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
+                // SAFETY: the place lies in the tile; the border rule finds a pixel for any
+                // coordinate.
                 unsafe { tile.store(start + y * pitch + x, source.pixel(column, top + y)) };
             }
             at = step(at);
@@ -423,8 +431,9 @@ pub(crate) struct Target<'a> {
     origin: u64,
     /// The channel, as the z axis counts it.
     z: i32,
-    /// Whether the plane is plain and sums are stored as they are, as in most launches. What others need is kept apart from
-    /// that, and short: a kernel's loop wants its registers, and its place in the instruction cache.
+    /// Whether the plane is plain and sums are stored as they are, as in most launches. What others
+    /// need is kept apart from that, and short: a kernel's loop wants its registers, and its place
+    /// in the instruction cache.
     is_simple: bool,
 }
 
@@ -434,7 +443,8 @@ impl<'a> Target<'a> {
         Self::of_channel(pass, block_z())
     }
 
-    /// As [`Target::new`], computed where it stands and not ahead: until then registers are free for other things.
+    /// As [`Target::new`], computed where it stands and not ahead: until then registers are free
+    /// for other things.
     #[inline(always)]
     pub(crate) fn late(pass: &'a Pass) -> Self {
         Self::of_channel(pass, opaque(block_z()))
@@ -472,7 +482,8 @@ impl<'a> Target<'a> {
         (row as *mut f32).wrapping_offset(x as isize)
     }
 
-    /// The address of the result at `(x, y)`, of any destination. Hidden, so that nothing of it is computed ahead.
+    /// The address of the result at `(x, y)`, of any destination. Hidden, so that nothing of it is
+    /// computed ahead.
     #[inline(always)]
     pub(crate) fn at(&self, x: i32, y: i32) -> u64 {
         let origin = self.pass.dst.origin(opaque(self.z), &self.pass.channels);
@@ -497,7 +508,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores a value, finished, as the result at `(x, y)`, whose address is `at`; notes it if it is in doubt.
+    /// Stores a value, finished, as the result at `(x, y)`, whose address is `at`; notes it if it
+    /// is in doubt.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -517,7 +529,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores a value as it is at `(x, y)`: a pixel that KEEP copies, or the sum of some parts of a window.
+    /// Stores a value as it is at `(x, y)`: a pixel that KEEP copies, or the sum of some parts of a
+    /// window.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -538,7 +551,8 @@ impl<'a> Target<'a> {
         unsafe { reload(self.at(x, y) as *const f32, 0) }
     }
 
-    /// Stores the sums of N pixels, `(x, y)` and those below it, `apart` rows apart, as far as they lie in the region.
+    /// Stores the sums of N pixels, `(x, y)` and those below it, `apart` rows apart, as far as they
+    /// lie in the region.
     ///
     /// # Safety
     /// `x` lies in the region, `y` not above it, and no other thread stores there.
@@ -578,8 +592,9 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they lie left of column `end`. A sum of -0 becomes 0, as those
-    /// of a window in parts, which are added to 0.
+    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they
+    /// lie left of column `end`. A sum of -0 becomes 0, as those of a window in parts, which are
+    /// added to 0.
     ///
     /// # Safety
     /// They lie in the region, and no other thread stores there.
@@ -674,7 +689,8 @@ impl<'a> Target<'a> {
 pub(crate) struct Run<'a, const PX: usize> {
     target: Target<'a>,
     x: i32,
-    /// Whether one store of a vector does, in every row: one question, answered ahead of a loop over rows.
+    /// Whether one store of a vector does, in every row: one question, answered ahead of a loop
+    /// over rows.
     is_vector: bool,
 }
 
@@ -687,7 +703,8 @@ impl<const PX: usize> Run<'_, PX> {
     pub(crate) unsafe fn write(&self, y: i32, sums: [f32; PX]) {
         let Self { target, x, is_vector } = *self;
         let region = &target.pass.region;
-        // SAFETY: each pixel is stored only if it lies in the region; the vector only if all do and it is aligned.
+        // SAFETY: each pixel is stored only if it lies in the region; the vector only if all do and
+        // it is aligned.
         unsafe {
             if is_vector {
                 store_run(target.at_plain(x, y), 0, sums);
@@ -720,8 +737,8 @@ impl<const PX: usize> Run<'_, PX> {
 #[inline(always)]
 pub(crate) fn finished<const N: usize>(pass: &Pass, sums: [f32; N]) -> [f32; N] {
     let Epilogue { flags, scale, offset } = pass.epilogue;
-    // Questions that the whole launch answers alike. Without them, adding 0 would spoil the sign of a zero. Hidden, so that they
-    // stay branches.
+    // Questions that the whole launch answers alike. Without them, adding 0 would spoil the sign of
+    // a zero. Hidden, so that they stay branches.
     let flags = opaque(flags as i32) as u32;
     let mut values = sums;
     if flags & Epilogue::LINEAR != 0 {

@@ -1,4 +1,5 @@
-//! Bytes for the tensor cores: rows as they lie in memory, on their way into shared memory; and sums in whole numbers that become bytes.
+//! Bytes for the tensor cores: rows as they lie in memory, on their way into shared memory; and
+//! sums in whole numbers that become bytes.
 
 use crate::abi::{Pass, Plane};
 use crate::border;
@@ -10,15 +11,17 @@ use crate::tile::view::{Row, Source, Target};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding {
-    /// What the sums of the second of three digits begin with, and nothing; of fewer digits, what is added to a joined sum before the
-    /// shift, and the bit that makes ties even.
+    /// What the sums of the second of three digits begin with, and nothing; of fewer digits, what
+    /// is added to a joined sum before the shift, and the bit that makes ties even.
     pub start: [i32; 2],
     /// Bits of a joined sum behind the point.
     pub shift: i32,
-    /// With three digits, sums whose bits behind the point are less, shifted to the top, are in doubt.
+    /// With three digits, sums whose bits behind the point are less, shifted to the top, are in
+    /// doubt.
     pub near: u32,
-    /// The factors of products that take the place of shifts, as multiply-adds have a pipe of their own, and shifts share theirs with most of what is
-    /// done to a sum: 2^8, for the third digit, and 2 to the power of `32 - shift`. The compiler must not know them.
+    /// The factors of products that take the place of shifts, as multiply-adds have a pipe of their
+    /// own, and shifts share theirs with most of what is done to a sum: 2^8, for the third digit,
+    /// and 2 to the power of `32 - shift`. The compiler must not know them.
     pub third: i32,
     /// The second one.
     pub top: u32,
@@ -31,8 +34,9 @@ impl Rounding {
         Self { start, shift: bits, near: 0, third: 0, top: 0 }
     }
 
-    /// That of a joined sum of three digits with so many bits behind the point, which is in doubt if it is at most `near` units from a half. `start` is
-    /// what the second digit's sums begin with.
+    /// That of a joined sum of three digits with so many bits behind the point, which is in doubt
+    /// if it is at most `near` units from a half. `start` is what the second digit's sums begin
+    /// with.
     pub const fn of_three(start: i32, shift: i32, near: i32) -> Self {
         let top = 1 << (32 - shift);
         Self {
@@ -54,11 +58,14 @@ impl Rounding {
 /// Rows that are brought together.
 pub(crate) const GROUP: i32 = 16;
 
-/// Starts to bring [`GROUP`] rows from row `top` and value `left` on to shared memory, from byte `to` on, `pitch` bytes apart; all lanes of a warp call, whose block has
-/// no other one. A row has so many pieces of 16 bytes, of which values from number `needed.0` to before `needed.1` are needed.
+/// Starts to bring [`GROUP`] rows from row `top` and value `left` on to shared memory, from byte
+/// `to` on, `pitch` bytes apart; all lanes of a warp call, whose block has no other one. A row has
+/// so many pieces of 16 bytes, of which values from number `needed.0` to before `needed.1` are
+/// needed.
 ///
 /// # Safety
-/// `pass` describes allocated memory; nobody touches that shared memory before a wait for the copies, and a barrier.
+/// `pass` describes allocated memory; nobody touches that shared memory before a wait for the
+/// copies, and a barrier.
 #[inline(always)]
 pub(crate) unsafe fn bring(
     pass: &Pass,
@@ -119,7 +126,8 @@ pub(crate) unsafe fn bring(
                 at += ACROSS;
             }
         }
-        // The others go word by word: those left of `lo`, and those from `hi` on. What no result needs is 0.
+        // The others go word by word: those left of `lo`, and those from `hi` on. What no result
+        // needs is 0.
         let (first_word, end_word) = ((needed.0 - left) >> 2, (needed.1 - left + 3) >> 2);
         rest(4 * (pieces - hi + lo), |number, row| {
             let word = if number < 4 * lo { number } else { number + 4 * (hi - lo) };
@@ -141,7 +149,8 @@ pub(crate) unsafe fn bring(
     }
 }
 
-/// Calls for each of `count` words, or pieces, of a row, each lane for one of 8 at a time and for its first row of a group: every fourth one is the lane's.
+/// Calls for each of `count` words, or pieces, of a row, each lane for one of 8 at a time and for
+/// its first row of a group: every fourth one is the lane's.
 #[inline(always)]
 pub(crate) fn rest(count: i32, each: impl Fn(i32, i32)) {
     let lane = opaque(thread_x());
@@ -152,15 +161,16 @@ pub(crate) fn rest(count: i32, each: impl Fn(i32, i32)) {
     }
 }
 
-/// Whether values of a plane of bytes may be read or written several at once: side by side, with all rows at multiples of MASK + 1 bytes. `origin` is
-/// the address of its first value.
+/// Whether values of a plane of bytes may be read or written several at once: side by side, with
+/// all rows at multiples of MASK + 1 bytes. `origin` is the address of its first value.
 #[inline(always)]
 pub(crate) fn is_whole<const MASK: u64>(plane: &Plane, channels: i32, origin: u64) -> bool {
     let side_by_side = plane.pixel == channels && (channels == 1 || plane.channel == 1);
     side_by_side && (origin | plane.row as u64) & MASK == 0
 }
 
-/// Four neighbouring values of any row, each found through the border rule: that takes long, and is the same for all rows.
+/// Four neighbouring values of any row, each found through the border rule: that takes long, and is
+/// the same for all rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
     pass: &'a Pass,
@@ -273,7 +283,8 @@ pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
     columns
 }
 
-/// Notes that value `value` of row `y` is in doubt, if it lies in the region's columns, and if its channel is filtered.
+/// Notes that value `value` of row `y` is in doubt, if it lies in the region's columns, and if its
+/// channel is filtered.
 ///
 /// # Safety
 /// The pass has a list.
@@ -292,7 +303,8 @@ pub(crate) unsafe fn note_value(
     }
 }
 
-/// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of row `y`.
+/// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of
+/// row `y`.
 ///
 /// # Safety
 /// The pixel is there.
@@ -304,7 +316,8 @@ pub(crate) unsafe fn with_copied(pass: &Pass, channels: i32, word: u32, (x, y): 
     permute::<0x7210>(word, pixel)
 }
 
-/// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded to a whole number.
+/// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded
+/// to a whole number.
 #[inline(always)]
 pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {
     if D == 3 {
@@ -316,7 +329,8 @@ pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> 
         >> rounding.shift
 }
 
-/// Writes COUNT results of row `y` from value `x` on one by one, as far as they lie in the region; `byte` has each in its lowest bits.
+/// Writes COUNT results of row `y` from value `x` on one by one, as far as they lie in the region;
+/// `byte` has each in its lowest bits.
 ///
 /// # Safety
 /// `pass` describes allocated memory, with at most 2^30 values in a row.

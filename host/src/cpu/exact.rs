@@ -32,7 +32,8 @@ const PARTS: usize = DIGITS;
 const STEP_BITS: u32 = DIGIT_BITS;
 const STEP: f64 = (1 << STEP_BITS) as f64;
 
-/// Bytes in a ring of lines, which every second-level cache holds, and the least results in a strip.
+/// Bytes in a ring of lines, which every second-level cache holds, and the least results in a
+/// strip.
 const RING: usize = 1 << 18;
 const STRIP: usize = 4 * SLACK;
 

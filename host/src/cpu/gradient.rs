@@ -1,8 +1,10 @@
 //! Gradients: both derivatives from one pass over the rows.
 //!
-//! A job is a band of rows. Of the last three rows it keeps the differences and the smoothed pixels, each computed once. The arithmetic is that
-//! of `gpu-kernels/src/gradient.rs`, in the same order, so the bits are the GPU's. Of bytes, f32 decides every magnitude: both derivatives
-//! and, up to 255, the sum of their squares are whole numbers below 2^24, and no root of one is half way between integers.
+//! A job is a band of rows. Of the last three rows it keeps the differences and the smoothed
+//! pixels, each computed once. The arithmetic is that of `gpu-kernels/src/gradient.rs`, in the same
+//! order, so the bits are the GPU's. Of bytes, f32 decides every magnitude: both derivatives and,
+//! up to 255, the sum of their squares are whole numbers below 2^24, and no root of one is half way
+//! between integers.
 
 use gpu_kernels::gradient::{angle, smoothed, squares};
 
@@ -16,7 +18,8 @@ use crate::{Gradient, Result};
 /// Rows of a band at least: at each end, two rows are read twice.
 const LEAST: usize = 16;
 
-/// Computes the gradient of the first `filtered` channels, and copies the others. `window` is the gradient's.
+/// Computes the gradient of the first `filtered` channels, and copies the others. `window` is the
+/// gradient's.
 pub(super) fn run<S: Pixel, D: Pixel>(
     isa: Isa,
     window: &Window,
@@ -49,7 +52,8 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 struct Scratch {
     /// A row with a pixel more on each side.
     padded: Vec<f32>,
-    /// The differences of the last three rows, line `n` in place `n % 3`, and their smoothed pixels.
+    /// The differences of the last three rows, line `n` in place `n % 3`, and their smoothed
+    /// pixels.
     across: [Vec<f32>; 3],
     along: [Vec<f32>; 3],
     results: Vec<f32>,

@@ -1,5 +1,6 @@
-//! The engine that every plan runs on the CPU. All variants of a family run the same code here. A family is an order of
-//! summation, and the engine gives the bits of that order, except where results are rounded to 8 bits.
+//! The engine that every plan runs on the CPU. All variants of a family run the same code here. A
+//! family is an order of summation, and the engine gives the bits of that order, except where
+//! results are rounded to 8 bits.
 //!
 //! | file | what it computes |
 //! | --- | --- |
@@ -107,8 +108,8 @@ impl Engine {
         Ok(Self { isa: Isa::chosen()?, border, taps: Taps::new(filter), bytes: OnceLock::new() })
     }
 
-    /// Filters the first `filtered` channels in a family's order and copies the others. It is a `stage` of a call, which may end it.
-    /// Says by which code, as the variant that stands for it.
+    /// Filters the first `filtered` channels in a family's order and copies the others. It is a
+    /// `stage` of a call, which may end it. Says by which code, as the variant that stands for it.
     pub(crate) fn run(
         &self,
         family: Family,
@@ -268,7 +269,8 @@ impl Engine {
         )
     }
 
-    /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.
+    /// The gradient, whose window the filter is, of the first `filtered` channels; copies the
+    /// others.
     pub(crate) fn run_gradient(
         &self,
         gradient: Gradient,
@@ -300,7 +302,8 @@ impl Engine {
         }))
     }
 
-    /// Results of this family in images of this width depend on a grid of tiles of so many rows, which begins at an image's first row.
+    /// Results of this family in images of this width depend on a grid of tiles of so many rows,
+    /// which begins at an image's first row.
     pub(crate) fn step(&self, family: Family, width: usize) -> usize {
         if family == Family::Fourier { spectra::step(&self.taps.filter, width) } else { 1 }
     }
@@ -390,7 +393,8 @@ fn rounded(taps: &[f64]) -> Vec<f32> {
 /// The least taps of a row by itself that are summed up faster in whole numbers than tap by tap.
 const LONG_ROW: usize = 6;
 
-/// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
+/// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in
+/// doubt.
 pub(crate) fn sums_by_rows(cols: usize, rows: usize) -> bool {
     cols >= 13 && rows > 1
 }

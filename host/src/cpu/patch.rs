@@ -1,7 +1,9 @@
-//! One channel of a rectangle tap by tap, with the bits of the direct family: for tiles with pixels that spectra cannot hold.
+//! One channel of a rectangle tap by tap, with the bits of the direct family: for tiles with pixels
+//! that spectra cannot hold.
 //!
-//! The engine of [`super::bands`] takes all channels at once, and its rectangles are the jobs; a tile that spectra leave is one channel of a
-//! job. The kernel is the same, [`Tiles`], over a ring of lines of this channel alone.
+//! The engine of [`super::bands`] takes all channels at once, and its rectangles are the jobs; a
+//! tile that spectra leave is one channel of a job. The kernel is the same, [`Tiles`], over a ring
+//! of lines of this channel alone.
 
 use super::fourier::{Narrow, Widen};
 use super::share::share;
@@ -13,7 +15,8 @@ use crate::progress::Report;
 use crate::simd::Isa;
 use crate::window::Window;
 
-/// Results of a row that are computed at a time, so that the lines under a window of usual size stay in the cache.
+/// Results of a row that are computed at a time, so that the lines under a window of usual size
+/// stay in the cache.
 const STRIP: usize = 4 * SLACK;
 
 /// One channel of an image, and a window over it.
@@ -39,16 +42,16 @@ struct Ring<E> {
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
-    /// Filters a rectangle whose first result is at column and row `at`; each of the rows is a part of a row of results, with all channels.
-    /// So many threads share the work.
+    /// Filters a rectangle whose first result is at column and row `at`; each of the rows is a part
+    /// of a row of results, with all channels. So many threads share the work.
     pub(super) fn filter<D: Pixel>(
         &self,
         at: (usize, usize),
         rows: &mut [&mut [D]],
         threads: usize,
     ) -> Result<()> {
-        // A job loads the lines of a window beside those of its own rows, so it has as many of these
-        // at least.
+        // A job loads the lines of a window beside those of its own rows, so it has as many of
+        // these at least.
         let even = rows.len().div_ceil(4 * threads);
         let together = even.max(self.window.rows).next_multiple_of(ROWS);
         let jobs = rows.chunks_mut(together).enumerate();
@@ -144,8 +147,9 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         Ok(())
     }
 
-    /// Fills a line with the pixels of a row of the image, or with the border's value where there is none. It begins under the first tap
-    /// of a window at column `left`; `under` are the image's columns along it.
+    /// Fills a line with the pixels of a row of the image, or with the border's value where there
+    /// is none. It begins under the first tap of a window at column `left`; `under` are the image's
+    /// columns along it.
     pub(super) fn load(
         &self,
         source: Option<usize>,

@@ -3,8 +3,8 @@
 use super::bands::STRIP;
 use super::exact::Exact;
 
-/// The part of the time that an exact rectangle takes longer by which it adds to what f32 has gained:
-/// so f32 is tried again now and then.
+/// The part of the time that an exact rectangle takes longer by which it adds to what f32 has
+/// gained: so f32 is tried again now and then.
 pub(super) const RETRY: f64 = 1.0 / 16.0;
 
 /// How long it takes to be sure of uncertain results.
@@ -20,8 +20,8 @@ pub(crate) struct Resolving {
 
 impl Resolving {
     /// For a window, channels that are side by side, and the taps that a result takes in f32 and in
-    /// exact passes. Where a column pass in f64 over the rows in the ring comes first, `columns` are
-    /// its taps, and the part of uncertain results that it leaves uncertain.
+    /// exact passes. Where a column pass in f64 over the rows in the ring comes first, `columns`
+    /// are its taps, and the part of uncertain results that it leaves uncertain.
     pub(crate) fn new(
         (cols, rows): (usize, usize),
         channels: usize,
@@ -46,8 +46,8 @@ impl Resolving {
 
 /// How many results of a rectangle may be resolved one by one before exact passes go on.
 ///
-/// They take over when this has taken as long as it would have taken to compute all exactly from the
-/// start, so at worst a rectangle takes twice the time of the better way.
+/// They take over when this has taken as long as it would have taken to compute all exactly from
+/// the start, so at worst a rectangle takes twice the time of the better way.
 #[derive(Clone, Copy)]
 pub(super) struct Allowance {
     resolving: Resolving,
@@ -62,8 +62,8 @@ impl Allowance {
         Self { resolving, left: 2.0 * again }
     }
 
-    /// Counts results, uncertain ones, and the sums by columns that are taken for them. Says whether
-    /// these are still to be resolved one by one.
+    /// Counts results, uncertain ones, and the sums by columns that are taken for them. Says
+    /// whether these are still to be resolved one by one.
     pub(super) fn covers(&mut self, results: usize, uncertain: usize, sums: usize) -> bool {
         let Resolving { per_result, per_uncertain, per_sum } = self.resolving;
         self.left +=
@@ -72,7 +72,8 @@ impl Allowance {
     }
 }
 
-/// Nanoseconds that a thread takes for a tap of a pass in f32; a pass in f64 takes about twice as many.
+/// Nanoseconds that a thread takes for a tap of a pass in f32; a pass in f64 takes about twice as
+/// many.
 const PASS_TAP: f64 = 0.03;
 
 /// Nanoseconds for a tap of a column pass in f64 for a single result.
@@ -82,7 +83,7 @@ const COLUMN_TAP: f64 = 1.5;
 const CACHE: usize = 1 << 20;
 const FAR: f64 = 3.0;
 
-/// Nanoseconds for a tap of a result that is resolved, other channels' values between taps included,
-/// and for the result itself.
+/// Nanoseconds for a tap of a result that is resolved, other channels' values between taps
+/// included, and for the result itself.
 const RESOLVED_TAP: f64 = 0.09;
 const RESOLVED: f64 = 100.0;

@@ -1,20 +1,23 @@
 //! Pixels that spectra cannot hold: NaN, infinities, numbers too great and numbers too small.
 //!
-//! A transform would spread one NaN or infinity over its whole tile. So a tile's special pixels are replaced by 0 before the transform,
-//! and the results under whose windows they lie are mended afterwards, by adding what the special pixels make of a sum:
+//! A transform would spread one NaN or infinity over its whole tile. So a tile's special pixels are
+//! replaced by 0 before the transform, and the results under whose windows they lie are mended
+//! afterwards, by adding what the special pixels make of a sum:
 //!
-//! - A NaN makes NaN of every result whose window holds it, whatever the tap. Two passes of running counts find these results, in a time
-//!   that does not depend on the window.
-//! - An infinity makes an infinity with the sign of its product with the tap, and NaN under a tap of zero. Two correlations find these
-//!   results: of the infinities' signs with the taps' signs, and of the infinities' places with 1 for each tap, or 2 for a tap of zero.
-//!   Half their sum counts the products that are `+inf`, half their difference those that are `-inf`, and a tap of zero counts as both.
-//!   The counts are whole numbers, so the rounding errors of spectra do no harm while they are less than a half: for up to half a million taps.
-//!   A greater window, or part of one, is left to [`super::patch`]; so is one so small that sums tap by
-//!   tap take less time.
+//! - A NaN makes NaN of every result whose window holds it, whatever the tap. Two passes of running
+//!   counts find these results, in a time that does not depend on the window.
+//! - An infinity makes an infinity with the sign of its product with the tap, and NaN under a tap
+//!   of zero. Two correlations find these results: of the infinities' signs with the taps' signs,
+//!   and of the infinities' places with 1 for each tap, or 2 for a tap of zero. Half their sum
+//!   counts the products that are `+inf`, half their difference those that are `-inf`, and a tap of
+//!   zero counts as both. The counts are whole numbers, so the rounding errors of spectra do no
+//!   harm while they are less than a half: for up to half a million taps. A greater window, or part
+//!   of one, is left to [`super::patch`]; so is one so small that sums tap by tap take less time.
 //! - A finite pixel too great for the transform leaves the whole pair of tiles to [`super::patch`].
 //!
-//! Numbers so small that products may be subnormal take hundreds of cycles each on some processors. A tile of such numbers is scaled by a power
-//! of two; in a tile with greater ones they are far below the error bound, and become 0.
+//! Numbers so small that products may be subnormal take hundreds of cycles each on some processors.
+//! A tile of such numbers is scaled by a power of two; in a tile with greater ones they are far
+//! below the error bound, and become 0.
 
 use std::ops::Range;
 
@@ -64,9 +67,11 @@ pub(super) struct Specials<E> {
     pub(super) kinds: Vec<u8>,
     /// What was found in each row.
     pub(super) found: Vec<u8>,
-    /// What is added to each result, by the bits of [`NAN`], [`PLUS`] and [`MINUS`]; rows of results.
+    /// What is added to each result, by the bits of [`NAN`], [`PLUS`] and [`MINUS`]; rows of
+    /// results.
     pub(super) marks: Vec<u8>,
-    /// Whether a NaN lies under the window's columns, for each row of the tile; and how many rows of a window have one.
+    /// Whether a NaN lies under the window's columns, for each row of the tile; and how many rows
+    /// of a window have one.
     across: Vec<u8>,
     counts: Vec<u16>,
     /// The first of both correlations.
@@ -97,7 +102,8 @@ impl<E: Real> Specials<E> {
         &mut self.kinds[y * line..][..line]
     }
 
-    /// Marks the results under whose windows of `cols` by `rows` a NaN lies, of so many rows of `wide` results; and no others.
+    /// Marks the results under whose windows of `cols` by `rows` a NaN lies, of so many rows of
+    /// `wide` results; and no others.
     pub(super) fn mark_nan(
         &mut self,
         (cols, rows): (usize, usize),
@@ -147,7 +153,8 @@ fn spread(kinds: &[u8], cols: usize, results: &mut [u8]) {
     }
 }
 
-/// Says what the pixels of a line are, replaces the special ones by 0, and scales the others. Returns all that was found.
+/// Says what the pixels of a line are, replaces the special ones by 0, and scales the others.
+/// Returns all that was found.
 pub(super) struct Sort<'a, E> {
     pub(super) line: &'a mut [E],
     pub(super) kinds: &'a mut [u8],

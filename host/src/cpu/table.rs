@@ -1,4 +1,5 @@
-//! A window of one tap over bytes: each byte's result is looked up in a table of 256, or is a product in 16 bits where such products give the same table.
+//! A window of one tap over bytes: each byte's result is looked up in a table of 256, or is a
+//! product in 16 bits where such products give the same table.
 
 use super::bands::band;
 use super::share::share;

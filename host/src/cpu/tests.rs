@@ -182,8 +182,8 @@ fn spectra_take_any_number_of_channels() {
     }
 }
 
-/// Rows of which each has half the numbers of the one before, down to subnormal ones: with the greatest at 2^-70 tiles are scaled, at 1
-/// tiny numbers are dropped.
+/// Rows of which each has half the numbers of the one before, down to subnormal ones: with the
+/// greatest at 2^-70 tiles are scaled, at 1 tiny numbers are dropped.
 #[test]
 fn spectra_take_small_numbers() {
     let taps: Vec<f32> = (0..9 * 9).map(|i| (i * 7919 % 997) as f32 / 997.0 - 0.4).collect();

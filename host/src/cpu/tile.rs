@@ -1,5 +1,5 @@
-//! The engine's kernel: sums for a few rows of output at a time, in vectors, for the direct filter and for both passes of
-//! a separable one.
+//! The engine's kernel: sums for a few rows of output at a time, in vectors, for the direct filter
+//! and for both passes of a separable one.
 //!
 //! ```text
 //! for each tile of R rows and V vectors:
@@ -10,11 +10,12 @@
 //!                 sums[row] += splat(tap) * vectors       fused
 //! ```
 //!
-//! The number of tap columns is not a compile-time constant: with 3 or 5, or 1 for the column pass, the compiler moves
-//! loads ahead until the registers run out, and 5x5 taps take half as long again.
+//! The number of tap columns is not a compile-time constant: with 3 or 5, or 1 for the column pass,
+//! the compiler moves loads ahead until the registers run out, and 5x5 taps take half as long
+//! again.
 //!
-//! So a sum takes its taps row by row, left to right. Of the R + rows - 1 lines, the first and the last
-//! R - 1 lie under the windows of only some rows.
+//! So a sum takes its taps row by row, left to right. Of the R + rows - 1 lines, the first and the
+//! last R - 1 lie under the windows of only some rows.
 
 #![expect(
     clippy::needless_range_loop,
@@ -33,8 +34,9 @@ pub(super) const MARGIN: usize = SLACK + 16;
 pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
     Floats(&'a mut [&'b mut [E]]),
-    /// With what they `lack`, rounded half to even and saturated. Columns of sums whose distance from an integer is `limit` or more are
-    /// noted, of each row in ascending order. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
+    /// With what they `lack`, rounded half to even and saturated. Columns of sums whose distance
+    /// from an integer is `limit` or more are noted, of each row in ascending order. No sum is 2^31
+    /// or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
     Bytes {
         rows: &'a mut [&'b mut [u8]],
         lack: E,
@@ -107,7 +109,8 @@ impl<E: Float> Outs<'_, '_, E> {
 pub(super) struct Tiles<'a, 'b, E> {
     /// Where the lines are.
     pub(super) ring: &'a [E],
-    /// Where in the ring each line begins: those under the first row's window, then one more for each further row.
+    /// Where in the ring each line begins: those under the first row's window, then one more for
+    /// each further row.
     pub(super) lines: &'a [usize],
     /// Taps, row by row.
     pub(super) taps: &'a [E],
@@ -119,20 +122,23 @@ pub(super) struct Tiles<'a, 'b, E> {
     pub(super) outs: Outs<'a, 'b, E>,
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
-    /// The stored pixels to prefetch, which are read next: a line for each row, and the bytes that one float is stored in.
+    /// The stored pixels to prefetch, which are read next: a line for each row, and the bytes that
+    /// one float is stored in.
     pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
-    /// How many taps of a row, or of a column if it is the only one, to sum apart, to add these sums then: shorter chains of roundings.
-    /// The first and the last block of a column are up to [`ROWS`] - 1 longer. All taps are taken in sequence if `usize::MAX`.
+    /// How many taps of a row, or of a column if it is the only one, to sum apart, to add these
+    /// sums then: shorter chains of roundings. The first and the last block of a column are up to
+    /// [`ROWS`] - 1 longer. All taps are taken in sequence if `usize::MAX`.
     pub(super) block: usize,
 }
 
-/// The most rows of output that are computed together: with the adjacent vectors, as many as 32 registers hold.
+/// The most rows of output that are computed together: with the adjacent vectors, as many as 32
+/// registers hold.
 pub(crate) const ROWS: usize = 6;
 
-/// The rows of output that are computed together under a window of so many rows: at most as many, so that the first and the
-/// last lines are different ones.
+/// The rows of output that are computed together under a window of so many rows: at most as many,
+/// so that the first and the last lines are different ones.
 pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     match tap_rows {
         0..=2 => 1,
@@ -143,8 +149,8 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     }
 }
 
-/// Vectors of the last tile of a row of which no more are left, where a tile has four: with six rows
-/// their sums still keep the multipliers busy.
+/// Vectors of the last tile of a row of which no more are left, where a tile has four: with six
+/// rows their sums still keep the multipliers busy.
 const HALF: usize = 2;
 
 /// How a sum takes its taps: one after the other; blocks of each row apart; or blocks of a column.
@@ -172,7 +178,8 @@ impl<E: Float> Work for Tiles<'_, '_, E> {
             (_, 1) => BY_BLOCKS,
             _ => BY_ROWS,
         };
-        // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
+        // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the
+        // row's end reads.
         unsafe {
             match (count, mode) {
                 (1, IN_SEQUENCE) => self.all::<E::Vector<L>, 1, W, IN_SEQUENCE>(rows),
@@ -200,8 +207,8 @@ impl<E: Float> Tiles<'_, '_, E> {
     /// Every tile of the rows.
     ///
     /// # Safety
-    /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
-    /// `R` outputs of at least `len` floats, and `rows >= R`.
+    /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are
+    /// `rows + R - 1` of them, `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
     unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(
         mut self,
@@ -224,8 +231,8 @@ impl<E: Float> Tiles<'_, '_, E> {
                     L::prefetch(ahead.wrapping_add(at * self.ahead.1 + line * 64));
                 }
             }
-            // SAFETY: the caller's promise; the tile's columns are below `len + width <= len + SLACK`,
-            // or below `len`.
+            // SAFETY: the caller's promise; the tile's columns are below
+            // `len + width <= len + SLACK`, or below `len`.
             unsafe {
                 if V > HALF
                     && R == ROWS
@@ -252,7 +259,8 @@ impl<E: Float> Tiles<'_, '_, E> {
         (at, new): (usize, usize),
         rows: usize,
     ) {
-        // SAFETY: the caller's promise. Lines 0 to rows + R - 2 are used, and of the taps only those that lie on each.
+        // SAFETY: the caller's promise. Lines 0 to rows + R - 2 are used, and of the taps only
+        // those that lie on each.
         unsafe {
             let mut sums = [[L::splat(E::default()); V]; R];
             match &self.outs {
@@ -360,7 +368,8 @@ impl<E: Float> Tiles<'_, '_, E> {
     /// Adds a line to the sums of rows `LO` to `HI`.
     ///
     /// # Safety
-    /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in `LO..HI`.
+    /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in
+    /// `LO..HI`.
     #[inline(always)]
     unsafe fn line<
         L: Vector<Float = E>,
@@ -388,7 +397,8 @@ impl<E: Float> Tiles<'_, '_, E> {
                 let mut sums =
                     if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
                 for col in first..end {
-                    // A vector that lies in two cache lines costs as much as four others: too much for a single row.
+                    // A vector that lies in two cache lines costs as much as four others: too much
+                    // for a single row.
                     let values: [L; V] = if R == 1 {
                         L::load_shifted(values_at, col * self.step)
                     } else {
@@ -417,7 +427,8 @@ impl<E: Float> Tiles<'_, '_, E> {
     }
 }
 
-/// Stores a row of a tile as bytes, and names the columns of sums that are `limit` or more from an integer.
+/// Stores a row of a tile as bytes, and names the columns of sums that are `limit` or more from an
+/// integer.
 ///
 /// # Safety
 /// `out` points to as many bytes as there are sums.

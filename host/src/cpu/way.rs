@@ -1,5 +1,6 @@
-//! Which code makes bytes of bytes. Results are the same, so this is a matter of time alone; it follows from the
-//! filter, the border and the picture's size, and a family that a plan prefers decides what these leave open.
+//! Which code makes bytes of bytes. Results are the same, so this is a matter of time alone; it
+//! follows from the filter, the border and the picture's size, and a family that a plan prefers
+//! decides what these leave open.
 
 use super::boxes::{self, Mean};
 use super::{LONG_ROW, smooth};
@@ -13,7 +14,8 @@ use crate::{Family, Variant, round};
 pub(crate) enum Way {
     /// One tap, looked up in a table.
     Table,
-    /// Symmetric rows and columns of a few taps, in 16 bits; so many taps on either side of the middle.
+    /// Symmetric rows and columns of a few taps, in 16 bits; so many taps on either side of the
+    /// middle.
     Smooth(usize),
     /// A mean of equal taps: pixels are added up as whole numbers. Whether they are few.
     Counted { few: bool },
@@ -91,7 +93,8 @@ impl Ways {
         }
     }
 
-    /// The way for a picture of so many pixels and channels, in this family's order where that is open.
+    /// The way for a picture of so many pixels and channels, in this family's order where that is
+    /// open.
     pub(crate) fn way(&self, family: Family, pixels: usize, channels: usize) -> Way {
         let is_counted = self.is_mean && boxes::counts(self.cols, self.rows, pixels);
         let few = is_counted && self.mean_of_few;
@@ -102,7 +105,8 @@ impl Ways {
             (Some(reach), _) if channels <= smooth::CHANNELS && !few => Way::Smooth(reach),
             _ if is_counted => Way::Counted { few },
             _ if self.is_sum => Way::Terms,
-            // A single column too, as uncertain results are decided from the lines in the ring; and a single row, for whole numbers.
+            // A single column too, as uncertain results are decided from the lines in the ring; and
+            // a single row, for whole numbers.
             _ if self.is_separable && (family == Family::Separable || is_line && !is_short_row) => {
                 Way::Passes
             }

@@ -1,9 +1,10 @@
-//! Colours weighted by alpha: `sum(tap * (colour * alpha)) / sum(tap * alpha)`, and alpha's own sum, in f64, and rounded once.
-//! Bytes made of bytes are exact: see [`super::weighted_bytes`].
+//! Colours weighted by alpha: `sum(tap * (colour * alpha)) / sum(tap * alpha)`, and alpha's own
+//! sum, in f64, and rounded once. Bytes made of bytes are exact: see [`super::weighted_bytes`].
 //!
-//! The sums are defined row by row, left to right, each product and each sum rounded (`gpu-kernels/src/kernels/weighted.rs`). Where taps are
-//! kept as a row and a column, and nothing is negative, a row pass and a column pass come first: their sums are off by a known
-//! part of themselves, and only results that this could change are summed as defined.
+//! The sums are defined row by row, left to right, each product and each sum rounded
+//! (`gpu-kernels/src/kernels/weighted.rs`). Where taps are kept as a row and a column, and nothing
+//! is negative, a row pass and a column pass come first: their sums are off by a known part of
+//! themselves, and only results that this could change are summed as defined.
 //!
 //! A job is a band of rows, whose row passes it keeps in a ring.
 
@@ -85,7 +86,8 @@ impl<'a> Factors<'a> {
         {
             return None;
         }
-        // Of both ways to sum: a rounding for each product and each sum, so in a quotient twice as many, and those of the quotient.
+        // Of both ways to sum: a rounding for each product and each sum, so in a quotient twice as
+        // many, and those of the quotient.
         let roundings =
             row.len() as f64 * column.len() as f64 + (row.len() + column.len()) as f64 + 8.0;
         Some(Self { row, column, error: 4.0 * roundings * f64::EPSILON })
@@ -126,7 +128,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// The sums of row `y` by a row pass and a column pass; false if something is negative or no number.
+    /// The sums of row `y` by a row pass and a column pass; false if something is negative or no
+    /// number.
     fn passes<S: Pixel>(
         &mut self,
         isa: Isa,
@@ -140,7 +143,8 @@ impl Scratch {
         self.sums.fill(0.0);
         let mut counts = true;
         for (r, &tap) in factors.column.iter().enumerate() {
-            // Each line of a small image has a fixed place; lines of a large one take places in turn.
+            // Each line of a small image has a fixed place; lines of a large one take places in
+            // turn.
             let line = y + r;
             let small = height < window.rows;
             let slot = if small {
@@ -182,7 +186,8 @@ impl Scratch {
         }
     }
 
-    /// Stores the results of row `y`; those that an error of this part of themselves could change are summed as defined.
+    /// Stores the results of row `y`; those that an error of this part of themselves could change
+    /// are summed as defined.
     fn settle<S: Pixel, D: Pixel>(
         &self,
         filter: &Filter,
@@ -284,7 +289,8 @@ fn sum_one<S: Pixel>(
     }
 }
 
-/// The products of a pixel's colours and its alpha, and its alpha; whether none is negative or no number.
+/// The products of a pixel's colours and its alpha, and its alpha; whether none is negative or no
+/// number.
 #[inline(always)]
 fn products<S: Pixel>(pixel: &[S], out: &mut [f64]) -> bool {
     let alpha = f64::from(pixel[pixel.len() - 1].to_f32());

@@ -1,4 +1,5 @@
-//! Factors a window of taps into a row and a column, if it is their product, or into two of each, if it is the sum of two products.
+//! Factors a window of taps into a row and a column, if it is their product, or into two of each,
+//! if it is the sum of two products.
 
 use super::RowAndColumn;
 use crate::Result;
@@ -15,10 +16,10 @@ pub(super) const TOLERANCE: f64 = f32::EPSILON as f64;
 
 /// The factors of taps given row by row, if they are a product within [`TOLERANCE`].
 ///
-/// The row and the column through the greatest tap are the factors, up to scale, if there are any. The scale is chosen so
-/// that nothing is rounded where that is possible: if the row can be scaled to small integers, the
-/// taps of a Sobel or a binomial filter are reproduced exactly. Otherwise the row's greatest is 1, and the factors are
-/// refined towards the nearest product.
+/// The row and the column through the greatest tap are the factors, up to scale, if there are any.
+/// The scale is chosen so that nothing is rounded where that is possible: if the row can be scaled
+/// to small integers, the taps of a Sobel or a binomial filter are reproduced exactly. Otherwise
+/// the row's greatest is 1, and the factors are refined towards the nearest product.
 pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<Factors>> {
     let greatest = greatest(taps);
     let pivot = taps[greatest];
@@ -51,8 +52,8 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
     let mut factors = cross.scaled(pivot.abs(), pivot_col);
     let tolerance = TOLERANCE * pivot.abs();
     let mut error = factors.greatest_difference(taps);
-    // The pivot's row and column carry rounding errors of their own, so they may miss by a few times the tolerance where
-    // a better product does not.
+    // The pivot's row and column carry rounding errors of their own, so they may miss by a few
+    // times the tolerance where a better product does not.
     if error > 0.0 && error <= 4.0 * tolerance {
         let mut refined = factors.clone();
         refined.refine(taps);
@@ -64,12 +65,14 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
     Ok((error <= tolerance).then_some(factors))
 }
 
-/// Two rows and columns whose products add up to taps given row by row, within [`TOLERANCE`], if they have such; not of taps that are
-/// multiples of one number, few enough for sums over bytes to be exact tap by tap.
+/// Two rows and columns whose products add up to taps given row by row, within [`TOLERANCE`], if
+/// they have such; not of taps that are multiples of one number, few enough for sums over bytes to
+/// be exact tap by tap.
 ///
-/// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly have the rows in them; two rounds of
-/// subspace iteration lead to the leading two singular vectors (Golub and Van Loan, Matrix Computations, section 8.2). Rows are orthonormal, so
-/// that no term is much greater than the taps.
+/// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly
+/// have the rows in them; two rounds of subspace iteration lead to the leading two singular vectors
+/// (Golub and Van Loan, Matrix Computations, section 8.2). Rows are orthonormal, so that no term is
+/// much greater than the taps.
 pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[RowAndColumn; 2]> {
     const FROM_CROSSES: f64 = 256.0 * TOLERANCE;
     let first = greatest(taps);
@@ -140,7 +143,8 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     Some([(first, top), (second, bottom)])
 }
 
-/// Makes two vectors orthogonal and of length 1, the second from what the first does not have of it.
+/// Makes two vectors orthogonal and of length 1, the second from what the first does not have of
+/// it.
 fn orthonormal(pair: &mut [Vec<f64>; 2]) {
     fn dot(a: &[f64], b: &[f64]) -> f64 {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -192,7 +196,8 @@ impl Factors {
         greatest
     }
 
-    /// Two rounds of alternating least squares: close to the leading singular pair, as the start is nearly right.
+    /// Two rounds of alternating least squares: close to the leading singular pair, as the start is
+    /// nearly right.
     fn refine(&mut self, taps: &[f64]) {
         let cols = self.row.len();
         for _ in 0..2 {
@@ -201,7 +206,8 @@ impl Factors {
                 *down = taps.iter().zip(&self.row).map(|(tap, across)| tap * across).sum::<f64>()
                     / norm;
             }
-            // Taps may be as small as 1e-300: in units of the greatest, their squares do not vanish.
+            // Taps may be as small as 1e-300: in units of the greatest, their squares do not
+            // vanish.
             let scale = self.column[greatest(&self.column)];
             let norm: f64 = self.column.iter().map(|tap| (tap / scale) * (tap / scale)).sum();
             self.row.fill(0.0);
@@ -215,8 +221,9 @@ impl Factors {
     }
 }
 
-/// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24, so that an f32 holds
-/// them: every f64 is a whole multiple of a power of two, so the question is only how far the taps are apart.
+/// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24,
+/// so that an f32 holds them: every f64 is a whole multiple of a power of two, so the question is
+/// only how far the taps are apart.
 pub(super) fn common_divisor(taps: &[f64]) -> Option<f64> {
     let smallest_bit = lowest_bit(taps);
     let mut divisor = 0u64;
@@ -237,7 +244,8 @@ pub(super) fn common_divisor(taps: &[f64]) -> Option<f64> {
     (greatest / unit <= f64::from(1 << 24)).then_some(unit)
 }
 
-/// The greatest power of two of which all taps are whole multiples, at most 2^0, if they are all zero.
+/// The greatest power of two of which all taps are whole multiples, at most 2^0, if they are all
+/// zero.
 pub(crate) fn lowest_bit(taps: &[f64]) -> i32 {
     let bits = taps.iter().filter(|&&tap| tap != 0.0).map(|&tap| {
         let (mantissa, exponent) = split(tap);

@@ -18,12 +18,14 @@ use crate::{Error, Result};
 
 /// A window of taps and its anchor.
 ///
-/// Output `(x, y)` is the sum over rows `r` and columns `c` of `tap(r, c) * input(x + c - anchor_x, y + r - anchor_y)`:
-/// correlation, as OpenCV's `filter2D` and SciPy's `correlate`. [`Filter::flipped`] gives true convolution. The anchor
-/// is the cell that lies on the output pixel: the middle, `(cols / 2, rows / 2)`, unless [`Filter::anchored`] sets another.
+/// Output `(x, y)` is the sum over rows `r` and columns `c` of
+/// `tap(r, c) * input(x + c - anchor_x, y + r - anchor_y)`: correlation, as OpenCV's `filter2D` and
+/// SciPy's `correlate`. [`Filter::flipped`] gives true convolution. The anchor is the cell that
+/// lies on the output pixel: the middle, `(cols / 2, rows / 2)`, unless [`Filter::anchored`] sets
+/// another.
 ///
-/// A filter comes from taps ([`Filter::from_taps`], [`Filter::separable`], [`Filter::parse_taps`]), from a preset
-/// ([`Filter::gaussian`] and others) or from text, as on the command line:
+/// A filter comes from taps ([`Filter::from_taps`], [`Filter::separable`], [`Filter::parse_taps`]),
+/// from a preset ([`Filter::gaussian`] and others) or from text, as on the command line:
 ///
 /// ```
 /// use apron::Filter;
@@ -81,7 +83,8 @@ impl Sum {
     }
 }
 
-/// What a filter was made from. It decides which whole numbers define a byte made of bytes: see [`Filter::form`].
+/// What a filter was made from. It decides which whole numbers define a byte made of bytes: see
+/// [`Filter::form`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Form<'a> {
@@ -94,7 +97,8 @@ pub enum Form<'a> {
         /// As many as the window has rows.
         column: &'a [f64],
     },
-    /// Products that add up, and the pixel times a factor: unsharp masks, Laplacians and differences of Gaussians.
+    /// Products that add up, and the pixel times a factor: unsharp masks, Laplacians and
+    /// differences of Gaussians.
     Sum {
         /// The factor of the pixel under the middle of the window, cell `(cols / 2, rows / 2)`.
         point: f64,
@@ -112,8 +116,9 @@ enum Taps {
     Product(Factors),
 }
 
-/// Filters are equal if they compute the same: the same taps in the same form, the same anchor, and the same terms
-/// where the taps are computed as a sum of products. How a filter was made, or is called, does not count.
+/// Filters are equal if they compute the same: the same taps in the same form, the same anchor, and
+/// the same terms where the taps are computed as a sum of products. How a filter was made, or is
+/// called, does not count.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor)
@@ -147,24 +152,27 @@ impl Filter {
     /// The greatest number of tap columns and of tap rows.
     pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
 
-    /// Taps given row by row count as the product of a row and a column if none differs from that product by more than
-    /// this part of the greatest |tap|: 2⁻²³, one unit in the last place of an f32. A table of taps that was computed as
-    /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding. The same holds for the sum of two
+    /// Taps given row by row count as the product of a row and a column if none differs from that
+    /// product by more than this part of the greatest |tap|: 2⁻²³, one unit in the last place of an
+    /// f32. A table of taps that was computed as a product and rounded to f32 passes; what the
+    /// two-pass result may differ by stays within f32 rounding. The same holds for the sum of two
     /// products, unless taps are such whole numbers that sums over bytes are exact tap by tap.
     pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
 
-    /// Taps given row by row. Whether they are the product of a row and a column is detected, and so is the sum of two such products where
-    /// that is much less to compute (see [`Filter::SEPARABLE_TOLERANCE`]).
+    /// Taps given row by row. Whether they are the product of a row and a column is detected, and
+    /// so is the sum of two such products where that is much less to compute (see
+    /// [`Filter::SEPARABLE_TOLERANCE`]).
     ///
     /// # Errors
-    /// [`Error::TapCount`] unless there are `cols * rows` of them; [`Error::Parameter`] if `cols` or `rows` is not in
-    /// `1..=MAX_EXTENT` or a tap is not finite.
+    /// [`Error::TapCount`] unless there are `cols * rows` of them; [`Error::Parameter`] if `cols`
+    /// or `rows` is not in `1..=MAX_EXTENT` or a tap is not finite.
     pub fn from_taps(cols: usize, rows: usize, taps: &[f32]) -> Result<Self> {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32. Bytes made of bytes
-    /// are exact sums over these taps, each rounded to a whole number of up to 45 bits over one divisor; [`Filter::form`] says which.
+    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32.
+    /// Bytes made of bytes are exact sums over these taps, each rounded to a whole number of up to
+    /// 45 bits over one divisor; [`Filter::form`] says which.
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -181,8 +189,8 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Parameter`] if one of them is empty or longer than [`Filter::MAX_EXTENT`], or if a tap or a product of
-    /// two is not finite or too great for an f32.
+    /// [`Error::Parameter`] if one of them is empty or longer than [`Filter::MAX_EXTENT`], or if a
+    /// tap or a product of two is not finite or too great for an f32.
     pub fn separable(row: &[f32], column: &[f32]) -> Result<Self> {
         Self::product(widened(row)?, widened(column)?)
     }
@@ -198,7 +206,8 @@ impl Filter {
     /// The same taps with another anchor: the cell that lies on the output pixel.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of rows.
+    /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of
+    /// rows.
     pub fn anchored(mut self, x: usize, y: usize) -> Result<Self> {
         if x >= self.cols || y >= self.rows {
             return Err(Error::Parameter {
@@ -218,8 +227,8 @@ impl Filter {
         Ok(self)
     }
 
-    /// The filter rotated by 180 degrees, with its anchor: correlation with it is true convolution with the original
-    /// filter, as SciPy's `convolve`.
+    /// The filter rotated by 180 degrees, with its anchor: correlation with it is true convolution
+    /// with the original filter, as SciPy's `convolve`.
     #[must_use]
     pub fn flipped(mut self) -> Self {
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
@@ -247,7 +256,8 @@ impl Filter {
         self
     }
 
-    /// Whether the taps, and the terms that they are computed by, are the same when rotated by 180 degrees.
+    /// Whether the taps, and the terms that they are computed by, are the same when rotated by 180
+    /// degrees.
     fn is_symmetric(&self) -> bool {
         let same = |taps: &[f64]| taps.iter().eq(taps.iter().rev());
         let pair = |row: &[f64], column: &[f64]| same(row) && same(column);
@@ -277,15 +287,19 @@ impl Filter {
 
     /// What the filter was made from. A table whose factors were detected stays a table.
     ///
-    /// It decides the bytes that are made of bytes. The taps are whole numbers over one divisor. A byte is the exact sum of taps
-    /// times bytes over that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
+    /// It decides the bytes that are made of bytes. The taps are whole numbers over one divisor. A
+    /// byte is the exact sum of taps times bytes over that divisor, rounded half to even and
+    /// saturated. Whole numbers have no order, so neither has a byte.
     ///
-    /// 1. A mean: every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least that fits. Failing that,
-    ///    all taps are the same 1/d rounded to f64, for whole d of any size; or the same k/d rounded to f32, for d of at most
-    ///    65,536. The taps are the k, the divisor is d. A product is a mean if its row and its column are.
-    /// 2. A product, or a sum of products and of the pixel itself: the row is `round-half-even(t 2^a)` with the greatest a for
-    ///    which `sum |r| <= 2^37`, the column likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms
-    ///    of a sum share a and b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
+    /// 1. A mean: every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
+    ///    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of
+    ///    any size; or the same k/d rounded to f32, for d of at most 65,536. The taps are the k,
+    ///    the divisor is d. A product is a mean if its row and its column are.
+    /// 2. A product, or a sum of products and of the pixel itself: the row is
+    ///    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column
+    ///    likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a
+    ///    sum share a and b, the least of each; where the pixel's factor is beyond
+    ///    `2^(74 - a - b)`, b is less.
     /// 3. A table: `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
     ///
     /// `t` is the tap in f64. The k of a mean add up to no more than the numbers of its form may.
@@ -317,8 +331,9 @@ impl Filter {
         self.factors().map(|factors| (&factors.row[..], &factors.column[..]))
     }
 
-    /// The rows and columns whose products add up to the taps, and what the tap on the output pixel is greater than their sum, if the filter
-    /// does not separate but is computed so: [`Family::Separable`](crate::Family::Separable) says in which order.
+    /// The rows and columns whose products add up to the taps, and what the tap on the output pixel
+    /// is greater than their sum, if the filter does not separate but is computed so:
+    /// [`Family::Separable`](crate::Family::Separable) says in which order.
     ///
     /// ```
     /// use apron::Filter;
@@ -347,7 +362,8 @@ impl Filter {
         }
     }
 
-    /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few enough for an f32.
+    /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few
+    /// enough for an f32.
     #[cfg(feature = "gpu")]
     pub(crate) fn unit(&self) -> Option<f64> {
         match &self.taps {
@@ -358,8 +374,9 @@ impl Filter {
         }
     }
 
-    /// The products that add up to the taps, if the filter knows them, they are more than one, and much fewer to compute.
-    /// Products with a point need the anchor in the middle, where the point is added.
+    /// The products that add up to the taps, if the filter knows them, they are more than one, and
+    /// much fewer to compute. Products with a point need the anchor in the middle, where the point
+    /// is added.
     pub(crate) fn sum(&self) -> Option<&Sum> {
         let here = |sum: &&Sum| sum.point == 0.0 || self.anchor == (self.cols / 2, self.rows / 2);
         self.sum
@@ -394,7 +411,8 @@ impl Filter {
         Some(Sum { point: 0.0, terms: terms.into(), is_given: false }).filter(near)
     }
 
-    /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
+    /// The rows and columns whose products the separable family adds up: one of each if the filter
+    /// separates, else those of its sum.
     pub(crate) fn products(&self) -> Vec<(&[f64], &[f64])> {
         let of_sum = || {
             self.sum()

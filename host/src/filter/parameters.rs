@@ -50,7 +50,8 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Reads what follows the name: `name=value`, with commas between; in the first, the first parameter's name may be left out.
+    /// Reads what follows the name: `name=value`, with commas between; in the first, the first
+    /// parameter's name may be left out.
     pub(super) fn read(text: &'a str, preset: &'a Preset, rest: Option<&'a str>) -> Result<Self> {
         let mut given = Self { text, preset, values: Vec::new() };
         for (index, part) in rest.into_iter().flat_map(|rest| rest.split(',')).enumerate() {

@@ -1,5 +1,5 @@
-//! Presets: filters with a name. A new preset needs a constructor and texts in the tests here, and a row in the table
-//! `Filter::PRESETS`, which the text form, the messages and the help read.
+//! Presets: filters with a name. A new preset needs a constructor and texts in the tests here, and
+//! a row in the table `Filter::PRESETS`, which the text form, the messages and the help read.
 
 use std::f64::consts::PI;
 
@@ -17,18 +17,19 @@ impl Filter {
         constant(Self::product(vec![1.0], vec![1.0])).called("identity")
     }
 
-    /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius, `int(4 * sigma + 0.5)`; the taps sum
-    /// to 1. A `sigma` below 0.125 gives the identity.
+    /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius,
+    /// `int(4 * sigma + 0.5)`; the taps sum to 1. A `sigma` below 0.125 gives the identity.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most [`Filter::MAX_EXTENT`].
+    /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most
+    /// [`Filter::MAX_EXTENT`].
     pub fn gaussian(sigma: f64) -> Result<Self> {
         let taps = gaussian_taps(sigma, gaussian_size("sigma", sigma)?)?;
         Ok(Self::separable_f64(&taps, &taps)?.called(format!("gaussian:sigma={sigma}")))
     }
 
-    /// A Gaussian with a standard deviation for each axis: `sigma_x` along rows, `sigma_y` along columns. Each axis is
-    /// cut off at its own radius, as by [`Filter::gaussian`].
+    /// A Gaussian with a standard deviation for each axis: `sigma_x` along rows, `sigma_y` along
+    /// columns. Each axis is cut off at its own radius, as by [`Filter::gaussian`].
     ///
     /// ```
     /// use apron::Filter;
@@ -47,16 +48,19 @@ impl Filter {
         Ok(Self::product(row, column)?.called(format!("gaussian:{}", sigma_text(sigma_x, sigma_y))))
     }
 
-    /// A Gaussian of standard deviation `sigma` in a window of `cols` by `rows` taps, which sum to 1.
+    /// A Gaussian of standard deviation `sigma` in a window of `cols` by `rows` taps, which sum
+    /// to 1.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `sigma` is finite and above 0 and the sizes are in `1..=MAX_EXTENT`.
+    /// [`Error::Parameter`] unless `sigma` is finite and above 0 and the sizes are in
+    /// `1..=MAX_EXTENT`.
     pub fn gaussian_sized(sigma: f64, cols: usize, rows: usize) -> Result<Self> {
         check_sigma("sigma", sigma)?;
         Self::gaussian_xy_sized(sigma, sigma, cols, rows)
     }
 
-    /// A Gaussian with a standard deviation for each axis in a window of `cols` by `rows` taps, which sum to 1.
+    /// A Gaussian with a standard deviation for each axis in a window of `cols` by `rows` taps,
+    /// which sum to 1.
     ///
     /// # Errors
     /// As [`Filter::gaussian_sized`], for each of the two.
@@ -69,8 +73,8 @@ impl Filter {
             .called(name))
     }
 
-    /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that size,
-    /// `0.3 * ((size - 1) / 2 - 1) + 0.8` along each axis; the taps sum to 1.
+    /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that
+    /// size, `0.3 * ((size - 1) / 2 - 1) + 0.8` along each axis; the taps sum to 1.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
@@ -87,13 +91,15 @@ impl Filter {
     /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
     pub fn box_filter(cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
-        // A row of ones, so that the row pass rounds nothing and every tap is 1 / (cols * rows), rounded once.
+        // A row of ones, so that the row pass rounds nothing and every tap is 1 / (cols * rows),
+        // rounded once.
         let row = filled(1.0, cols)?;
         let column = filled(1.0 / (cols as f64 * rows as f64), rows)?;
         Ok(Self::product(row, column)?.called(format!("box:{}", size_text(cols, rows))))
     }
 
-    /// The image minus `amount` times its Laplacian (4 neighbours); with 1, the usual `0 -1 0; -1 5 -1; 0 -1 0`.
+    /// The image minus `amount` times its Laplacian (4 neighbours); with 1, the usual
+    /// `0 -1 0; -1 5 -1; 0 -1 0`.
     ///
     /// # Errors
     /// [`Error::Parameter`] if `amount` is not finite.
@@ -104,11 +110,12 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("sharpen:amount={amount}")))
     }
 
-    /// Unsharp mask: the image plus `amount` times the difference between the image and its Gaussian blur of `sigma`.
+    /// Unsharp mask: the image plus `amount` times the difference between the image and its
+    /// Gaussian blur of `sigma`.
     ///
     /// # Errors
-    /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite; [`Error::HostMemory`] if there is
-    /// no room for the taps.
+    /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite;
+    /// [`Error::HostMemory`] if there is no room for the taps.
     pub fn unsharp(sigma: f64, amount: f64) -> Result<Self> {
         check_amount(amount)?;
         let size = gaussian_size("sigma", sigma)?;
@@ -133,7 +140,8 @@ impl Filter {
         constant(Self::sobel_y_sized(3))
     }
 
-    /// [`Filter::sobel_x`] of another size, with the taps of OpenCV's `getDerivKernels`, not normalised.
+    /// [`Filter::sobel_x`] of another size, with the taps of OpenCV's `getDerivKernels`, not
+    /// normalised.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `size` is odd, from 3 to 31.
@@ -171,7 +179,8 @@ impl Filter {
         constant(Self::product(vec![1.0; 3], vec![-1.0, 0.0, 1.0])).called("prewitt-y")
     }
 
-    /// Sum of the second derivatives: `0 1 0; 1 -4 1; 0 1 0` with 4 neighbours, `1 1 1; 1 -8 1; 1 1 1` with 8.
+    /// Sum of the second derivatives: `0 1 0; 1 -4 1; 0 1 0` with 4 neighbours,
+    /// `1 1 1; 1 -8 1; 1 1 1` with 8.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `neighbours` is 4 or 8.
@@ -191,13 +200,16 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("laplacian:neighbours={neighbours}")))
     }
 
-    /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius, `int(4 * sigma + 0.5)`.
+    /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius,
+    /// `int(4 * sigma + 0.5)`.
     ///
-    /// As SciPy's `gaussian_laplace`, except that the remainder of the cut-off is subtracted, so that a flat image gives 0.
+    /// As SciPy's `gaussian_laplace`, except that the remainder of the cut-off is subtracted, so
+    /// that a flat image gives 0.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a Laplacian) and small
-    /// enough for [`Filter::MAX_EXTENT`]; [`Error::HostMemory`] if there is no room for the taps.
+    /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a
+    /// Laplacian) and small enough for [`Filter::MAX_EXTENT`]; [`Error::HostMemory`] if there is no
+    /// room for the taps.
     pub fn laplacian_of_gaussian(sigma: f64) -> Result<Self> {
         if sigma < 0.5 {
             return Err(bad_sigma("sigma", sigma, "at least 0.5 for a Laplacian of Gaussian"));
@@ -222,11 +234,13 @@ impl Filter {
             .called(format!("log:sigma={sigma}")))
     }
 
-    /// Difference of Gaussians: that of standard deviation `sigma` minus that of `wider`, both in the window of the wider one, of SciPy's
-    /// radius, `int(4 * sigma + 0.5)`. A flat image gives 0.
+    /// Difference of Gaussians: that of standard deviation `sigma` minus that of `wider`, both in
+    /// the window of the wider one, of SciPy's radius, `int(4 * sigma + 0.5)`. A flat image
+    /// gives 0.
     ///
     /// # Errors
-    /// [`Error::Parameter`] as for [`Filter::gaussian`], for each of the two; [`Error::HostMemory`] if there is no room for the taps.
+    /// [`Error::Parameter`] as for [`Filter::gaussian`], for each of the two; [`Error::HostMemory`]
+    /// if there is no room for the taps.
     pub fn difference_of_gaussians(sigma: f64, wider: f64) -> Result<Self> {
         let size = gaussian_size("sigma", sigma)?.max(gaussian_size("wider", wider)?);
         let (narrow, wide) = (gaussian_taps(sigma, size)?, gaussian_taps(wider, size)?);
@@ -248,12 +262,14 @@ impl Filter {
             .called("emboss")
     }
 
-    /// The mean along a line through the pixel, as from a camera that moved by `length` pixels; `angle` in degrees,
-    /// counter-clockwise from the x axis. A tap falls off linearly with its distance from the line.
+    /// The mean along a line through the pixel, as from a camera that moved by `length` pixels;
+    /// `angle` in degrees, counter-clockwise from the x axis. A tap falls off linearly with its
+    /// distance from the line.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `length` is at least 1 and small enough for [`Filter::MAX_EXTENT`] and `angle` is finite;
-    /// [`Error::HostMemory`] if there is no room for the taps.
+    /// [`Error::Parameter`] unless `length` is at least 1 and small enough for
+    /// [`Filter::MAX_EXTENT`] and `angle` is finite; [`Error::HostMemory`] if there is no room for
+    /// the taps.
     pub fn motion(length: f64, angle: f64) -> Result<Self> {
         let longest = (Self::MAX_EXTENT - 1) as f64;
         if !(1.0..=longest).contains(&length) {
@@ -345,7 +361,8 @@ fn gaussian_taps(sigma: f64, size: usize) -> Result<Vec<f64>> {
         (-0.5 * x * x).exp()
     }));
     if taps[size / 2] == 0.0 {
-        // An even window has no cell in the middle, and none that a tiny sigma reaches: the limit is its two middle cells.
+        // An even window has no cell in the middle, and none that a tiny sigma reaches: the limit
+        // is its two middle cells.
         taps[size / 2 - 1..=size / 2].fill(1.0);
     }
     normalise(&mut taps);
@@ -375,7 +392,8 @@ fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
     Ok(taps)
 }
 
-/// The derivative and the smoothing taps of a Sobel filter: binomial coefficients and their differences.
+/// The derivative and the smoothing taps of a Sobel filter: binomial coefficients and their
+/// differences.
 fn sobel_taps(size: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     if size.is_multiple_of(2) || !(3..=31).contains(&size) {
         return Err(Error::Parameter {

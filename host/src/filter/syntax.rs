@@ -112,8 +112,9 @@ fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
 }
 
 impl Filter {
-    /// Reads taps from text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
-    /// fractions. What follows `#` in a line is a comment; blank rows do not count.
+    /// Reads taps from text: rows end at `;` or at the end of a line, numbers are separated by
+    /// blanks or a comma, and may be fractions. What follows `#` in a line is a comment; blank rows
+    /// do not count.
     ///
     /// ```
     /// use apron::Filter;
@@ -129,8 +130,8 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::FilterSyntax`] if a number cannot be read, a row differs in length from the first, or there are none;
-    /// else as [`Filter::from_taps_f64`].
+    /// [`Error::FilterSyntax`] if a number cannot be read, a row differs in length from the first,
+    /// or there are none; else as [`Filter::from_taps_f64`].
     pub fn parse_taps(text: &str) -> Result<Self> {
         let (mut taps, mut cols, mut rows) = (Vec::new(), 0, 0);
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());

@@ -1,24 +1,26 @@
 //! A filter's taps in whole numbers, which define a byte made of bytes.
 //!
-//! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over that
-//! divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
-//! The form that the filter was given in ([`Filter::form`]) decides which whole numbers:
+//! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over
+//! that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a
+//! byte. The form that the filter was given in ([`Filter::form`]) decides which whole numbers:
 //!
-//! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least
-//!    that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any size; or
-//!    the same k/d rounded to f32, for d of at most 65,536. The taps are the k, the divisor is d.
-//!    A product of a row and a column is a mean if both are: its divisor is the product of theirs.
-//! 2. **A product, or a sum of products and of the pixel itself**, as an unsharp mask is. The row is
-//!    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column likewise
-//!    with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a sum share a and
-//!    b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
+//! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
+//!    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any
+//!    size; or the same k/d rounded to f32, for d of at most 65,536. The taps are the k, the
+//!    divisor is d. A product of a row and a column is a mean if both are: its divisor is the
+//!    product of theirs.
+//! 2. **A product, or a sum of products and of the pixel itself**, as an unsharp mask is. The row
+//!    is `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column
+//!    likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a sum
+//!    share a and b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is
+//!    less.
 //! 3. **A table.** `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
 //!
 //! t is the tap in f64, as the filter holds it. The exponents may be negative. The k of a mean add
 //! up to no more than the numbers of its form may (`255 sum |k| <= 2^53`, `sum |k| <= 2^37`).
 //!
-//! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over a
-//! product fit 128 bits.
+//! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over
+//! a product fit 128 bits.
 
 use super::{Filter, Form, RowAndColumn, Sum, Taps};
 use crate::Result;
@@ -167,8 +169,9 @@ impl Whole {
         Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
     }
 
-    /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a power
-    /// of two, and correctly rounded if it is a mean's. What is estimated is estimated with these.
+    /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a
+    /// power of two, and correctly rounded if it is a mean's. What is estimated is estimated with
+    /// these.
     pub(super) fn view(&self, filter: &Filter) -> Filter {
         let mut view = filter.clone();
         let (cols, middle) = (view.cols, view.rows / 2 * view.cols + view.cols / 2);
@@ -283,7 +286,8 @@ fn exponent(value: f64) -> i32 {
     exponent + mantissa.checked_ilog2().unwrap_or(0) as i32
 }
 
-/// `value * 2^shift`, rounded half to even to a whole number of at most 2^127; 2^126 if it is greater.
+/// `value * 2^shift`, rounded half to even to a whole number of at most 2^127; 2^126 if it is
+/// greater.
 fn rounded(value: f64, shift: i32) -> i128 {
     let (mantissa, exponent) = super::factor::split(value);
     let (mantissa, by) = (i128::from(mantissa), exponent + shift);

@@ -27,7 +27,8 @@ pub(crate) struct Tuned {
 }
 
 impl Tuned {
-    /// The measurements of earlier programs. Files that cannot be read, and lines that cannot be parsed, are ignored.
+    /// The measurements of earlier programs. Files that cannot be read, and lines that cannot be
+    /// parsed, are ignored.
     pub(crate) fn new(gpu: &Gpu) -> Self {
         let info = gpu.info();
         let mut build = DefaultHasher::new();
@@ -50,8 +51,9 @@ impl Tuned {
         Self { found: Mutex::new(found.collect()), device }
     }
 
-    /// The fastest kernel for a problem: as found before, or measured now. If it cannot be measured, for want of memory say,
-    /// or because its source is laid out in an unusual way, the one that the tables have.
+    /// The fastest kernel for a problem: as found before, or measured now. If it cannot be
+    /// measured, for want of memory say, or because its source is laid out in an unusual way, the
+    /// one that the tables have.
     ///
     /// # Errors
     /// None: the naive kernel runs every problem.

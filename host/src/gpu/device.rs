@@ -15,10 +15,10 @@ use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.
 ///
-/// `Send` and `Sync`: the driver's functions may be called from any thread, and each method first makes the GPU current on the
-/// calling thread, whichever GPU that thread used before. The GPU stays current afterwards: other CUDA
-/// code on that thread that uses another GPU must make that one current again. Loaded kernels are kept behind a lock, and
-/// never unloaded.
+/// `Send` and `Sync`: the driver's functions may be called from any thread, and each method first
+/// makes the GPU current on the calling thread, whichever GPU that thread used before. The GPU
+/// stays current afterwards: other CUDA code on that thread that uses another GPU must make that
+/// one current again. Loaded kernels are kept behind a lock, and never unloaded.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     inner: Arc<Inner>,
@@ -38,13 +38,15 @@ struct Inner {
     resident: Mutex<HashMap<(Key, u32, u32), u64>>,
 }
 
-/// A kernel by its entry's name, and by the address of its source: a set of tiers, or [`Kernels`] from a file.
+/// A kernel by its entry's name, and by the address of its source: a set of tiers, or [`Kernels`]
+/// from a file.
 pub(super) type Key = (&'static str, usize);
 
 /// A set of kernels, for all tiers.
 type Set = &'static [Tier];
 
-/// The architecture from which on apron's kernels are compiled to wait for those ahead of them, and how they do it.
+/// The architecture from which on apron's kernels are compiled to wait for those ahead of them, and
+/// how they do it.
 const WAITING: u32 = 90;
 const WAIT: &str = "griddepcontrol.wait";
 
@@ -113,8 +115,8 @@ pub struct Info {
     pub driver: (u32, u32),
 }
 
-/// The GPUs that this process has opened. They stay open until it ends: a primary context that is released and taken
-/// again would load every kernel anew.
+/// The GPUs that this process has opened. They stay open until it ends: a primary context that is
+/// released and taken again would load every kernel anew.
 static OPEN: Mutex<BTreeMap<u32, Gpu>> = Mutex::new(BTreeMap::new());
 
 impl Gpu {
@@ -189,7 +191,8 @@ impl Gpu {
         driver::memory().map_err(|error| self.error("asking for free memory", error))
     }
 
-    /// The compute capability, as 10 * major + minor, that the kernels loaded on this GPU were compiled for.
+    /// The compute capability, as 10 * major + minor, that the kernels loaded on this GPU were
+    /// compiled for.
     pub fn tier(&self) -> u32 {
         self.inner.tier.arch
     }
@@ -204,8 +207,8 @@ impl Gpu {
         self.inner.max_pitch
     }
 
-    /// Makes the GPU current on the calling thread, as a program's own driver calls need. It stays current there until
-    /// another one is made current.
+    /// Makes the GPU current on the calling thread, as a program's own driver calls need. It stays
+    /// current there until another one is made current.
     ///
     /// # Errors
     /// Driver errors.
@@ -298,7 +301,8 @@ impl Gpu {
         }
     }
 
-    /// Loads a kernel of a set: from machine code if the set has it, else the driver compiles its PTX.
+    /// Loads a kernel of a set: from machine code if the set has it, else the driver compiles its
+    /// PTX.
     fn load_from(&self, set: Set, entry: &'static str) -> Result<Function> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
         let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver)
@@ -359,8 +363,8 @@ impl Gpu {
         described.map_err(|error| self.error("asking what a kernel is like", error))
     }
 
-    /// Every kernel that was launched so far, by entry, and how often; a replay of what was recorded does not count. For
-    /// tests, which must not pass without a launch.
+    /// Every kernel that was launched so far, by entry, and how often; a replay of what was
+    /// recorded does not count. For tests, which must not pass without a launch.
     #[doc(hidden)]
     pub fn launches(&self) -> Vec<(&'static str, u64)> {
         let functions = self.functions();
@@ -436,8 +440,8 @@ impl Inner {
     }
 }
 
-/// The rows of blocks that a device takes, or fewer if the environment says so: then tests reach the grid-stride loops
-/// without an image of half a million rows.
+/// The rows of blocks that a device takes, or fewer if the environment says so: then tests reach
+/// the grid-stride loops without an image of half a million rows.
 fn grid_rows(most: u32) -> Result<u32> {
     const VARIABLE: &str = "APRON_GRID_ROWS";
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(most) };
@@ -450,7 +454,8 @@ fn grid_rows(most: u32) -> Result<u32> {
     })
 }
 
-/// Bytes a second of a device's memory, if the driver reports it: two transfers a clock, which is in kHz; the bus is in bits.
+/// Bytes a second of a device's memory, if the driver reports it: two transfers a clock, which is
+/// in kHz; the bus is in bits.
 fn bandwidth(device: Device) -> u64 {
     let attribute = |attribute| device.attribute(attribute).map_or(0, u64::from);
     2 * 1000

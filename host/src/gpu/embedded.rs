@@ -1,5 +1,6 @@
-//! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute capability; and, if ptxas was
-//! installed, machine code for common GPUs. Neighbouring entries are compressed together. Also kernels from a PTX file, which replace them.
+//! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute
+//! capability; and, if ptxas was installed, machine code for common GPUs. Neighbouring entries are
+//! compressed together. Also kernels from a PTX file, which replace them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +13,8 @@ use crate::{Error, Result};
 
 static TIERS: &[Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// The highest of some tiers for a device of this compute capability with a driver for this version of CUDA; or why there is
-/// none.
+/// The highest of some tiers for a device of this compute capability with a driver for this version
+/// of CUDA; or why there is none.
 pub(super) fn best(
     tiers: &'static [Tier],
     capability: (u32, u32),
@@ -63,8 +64,8 @@ pub fn embedded() -> &'static [Tier] {
     TIERS
 }
 
-/// Kernels to take instead of those embedded, as [`use_kernels`] says: made by another compiler, or by the same one in
-/// another way.
+/// Kernels to take instead of those embedded, as [`use_kernels`] says: made by another compiler, or
+/// by the same one in another way.
 #[derive(Debug, Hash)]
 pub struct Kernels {
     path: PathBuf,
@@ -77,8 +78,8 @@ impl Kernels {
     /// Reads a PTX file. It stays in memory until the process ends, as kernels do that were loaded.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Kernels`] if it is not PTX, has none of this build's entries, or has one
-    /// whose parameters are not those that this build passes.
+    /// [`Error::Io`] if it cannot be read, [`Error::Kernels`] if it is not PTX, has none of this
+    /// build's entries, or has one whose parameters are not those that this build passes.
     pub fn read(path: &Path) -> Result<&'static Self> {
         let text = fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let kernels = Self::parse(path, &String::from_utf8_lossy(&text));
@@ -86,7 +87,8 @@ impl Kernels {
         Ok(Box::leak(Box::new(kernels)))
     }
 
-    /// The embedded PTX of a tier, as if from a file: so that the driver compiles it even where there is machine code.
+    /// The embedded PTX of a tier, as if from a file: so that the driver compiles it even where
+    /// there is machine code.
     ///
     /// # Errors
     /// [`Error::Kernels`] if it cannot be unpacked: the build has gone wrong then.
@@ -160,8 +162,9 @@ impl Kernels {
 
 static IN_USE: RwLock<Option<&'static Kernels>> = RwLock::new(None);
 
-/// From now on, every GPU of this process takes the kernels given where they have an entry, and the embedded ones where
-/// they do not; with `None`, the embedded ones alone. Work that is [recorded](super::Recorded) keeps those it has.
+/// From now on, every GPU of this process takes the kernels given where they have an entry, and the
+/// embedded ones where they do not; with `None`, the embedded ones alone. Work that is
+/// [recorded](super::Recorded) keeps those it has.
 pub fn use_kernels(kernels: Option<&'static Kernels>) {
     *IN_USE.write().unwrap_or_else(PoisonError::into_inner) = kernels;
 }

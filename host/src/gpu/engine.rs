@@ -1,4 +1,5 @@
-//! A filter on a GPU: taps in device memory, lanes reused from run to run, passes over images in device memory.
+//! A filter on a GPU: taps in device memory, lanes reused from run to run, passes over images in
+//! device memory.
 
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock};
@@ -93,7 +94,8 @@ impl Engine {
         &self.gpu
     }
 
-    /// Whether a host image becomes planes of f32 on the device: no fast kernel takes several interleaved channels of f32.
+    /// Whether a host image becomes planes of f32 on the device: no fast kernel takes several
+    /// interleaved channels of f32.
     pub(crate) fn takes_planes(scalar: Scalar, channels: usize) -> bool {
         scalar == Scalar::F32 && channels > 1
     }
@@ -166,12 +168,12 @@ impl Engine {
         }
     }
 
-    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source. Says what
-    /// was launched, which exact passes may take the place of.
+    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this
+    /// kind of source. Says what was launched, which exact passes may take the place of.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another GPU's, or lacks rows, or if the
-    /// views overlap.
+    /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another
+    /// GPU's, or lacks rows, or if the views overlap.
     pub(crate) fn enqueue(
         &self,
         prepared: &Prepared,

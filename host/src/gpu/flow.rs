@@ -1,9 +1,11 @@
-//! From host memory to host memory: bands of pictures take turns in lanes, so that uploads, kernels and downloads overlap each other and
-//! the copies from and to memory that is not pinned.
+//! From host memory to host memory: bands of pictures take turns in lanes, so that uploads, kernels
+//! and downloads overlap each other and the copies from and to memory that is not pinned.
 //!
-//! Feeders, the calling thread and others of rayon's pool, take bands from one queue, each for lanes of its own: a GPU has one feeder at
-//! least where there are threads for that, and two where threads copy between ordinary and pinned memory, so that some copy while the
-//! other talks to the driver. Feeders do not wait for each other, so a run is complete even if only the first of them gets a thread.
+//! Feeders, the calling thread and others of rayon's pool, take bands from one queue, each for
+//! lanes of its own: a GPU has one feeder at least where there are threads for that, and two where
+//! threads copy between ordinary and pinned memory, so that some copy while the other talks to the
+//! driver. Feeders do not wait for each other, so a run is complete even if only the first of them
+//! gets a thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -30,8 +32,8 @@ use crate::{Error, Result, threads};
 /// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
 const LANES: usize = 3;
 
-/// The same where threads copy between ordinary and pinned memory, for all feeders of a GPU together: each has a band on the GPU
-/// and one that is copied.
+/// The same where threads copy between ordinary and pinned memory, for all feeders of a GPU
+/// together: each has a band on the GPU and one that is copied.
 const STAGED_LANES: usize = 4;
 
 /// Feeders of a GPU where threads copy.
@@ -40,20 +42,23 @@ const STAGED_FEEDERS: usize = 2;
 /// Bands of a run for each feeder, at least: with fewer, another one delays the first band.
 const BANDS_EACH: usize = 3;
 
-/// Bytes of the source for which one feeder is enough: the run is over before another thread wakes up.
+/// Bytes of the source for which one feeder is enough: the run is over before another thread wakes
+/// up.
 const ALONE: usize = 1 << 20;
 
-/// Bands of pinned pictures that are in a lane at once, at most. So many that no GPU waits for the host; a run of one feeder on its own
-/// has no reason to wait, but for the memory that notes take.
+/// Bands of pinned pictures that are in a lane at once, at most. So many that no GPU waits for the
+/// host; a run of one feeder on its own has no reason to wait, but for the memory that notes take.
 const DEEP: usize = 64;
 
-/// The same where several feeders share the queue, so that no GPU takes more than its part. Of the last bands, once all lanes together could have what is left, a lane has one.
+/// The same where several feeders share the queue, so that no GPU takes more than its part. Of the
+/// last bands, once all lanes together could have what is left, a lane has one.
 const SHARED_DEEP: usize = 4;
 
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
 
-/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to those of another.
+/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to
+/// those of another.
 type Prepare<'a> = dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a;
 
 /// One of the steps that pictures go through, one after the other on the device.
@@ -148,7 +153,8 @@ pub(super) struct PlannedStep {
 }
 
 impl Planned {
-    /// The job for the band of results that begins at row `first`, and the results of all steps but the last that it needs.
+    /// The job for the band of results that begins at row `first`, and the results of all steps but
+    /// the last that it needs.
     fn job(&self, first: usize) -> (Job, Vec<Range<usize>>) {
         let (last, before) = last(&self.steps);
         let mut job = last.extent.job(first, self.bands);
@@ -208,11 +214,12 @@ struct Done {
     pixels: usize,
 }
 
-/// Filters pictures from host memory to host memory: by each of these steps, of which there is one at least, on the same GPUs.
-/// The run is a `stage` of a call, which may end it.
+/// Filters pictures from host memory to host memory: by each of these steps, of which there is one
+/// at least, on the same GPUs. The run is a `stage` of a call, which may end it.
 ///
 /// # Errors
-/// The number of the first picture of which something is missing, and why. The pictures before it are done.
+/// The number of the first picture of which something is missing, and why. The pictures before it
+/// are done.
 pub(crate) fn run(
     steps: &[Step<'_>],
     pictures: &mut [Picture<'_>],
@@ -408,7 +415,8 @@ impl Flow<'_, '_> {
             steps.push((prepared, filtered, target));
             needs.push(of_step);
         }
-        // Under WRAP, a band may need rows of both ends of every step's results: then all steps take whole pictures.
+        // Under WRAP, a band may need rows of both ends of every step's results: then all steps
+        // take whole pictures.
         if needs.len() > 1 && needs.iter().any(|needs| needs.extent.border == border::WRAP) {
             needs.iter_mut().for_each(|needs| needs.extent.step = shape.height);
         }
@@ -460,11 +468,12 @@ struct Queue<'q, 'a> {
     row: usize,
     /// The first picture that the plans are for.
     first_picture: usize,
-    /// The picture that the next band is of, if it has been begun: its destination's rows that nobody has.
+    /// The picture that the next band is of, if it has been begun: its destination's rows that
+    /// nobody has.
     current: Option<(StoredView<'q>, StoredViewMut<'q>)>,
     tickets: usize,
-    /// Bands from the first that is not done, in the order in which they were taken: the picture, the end of their rows, and whether they
-    /// are done.
+    /// Bands from the first that is not done, in the order in which they were taken: the picture,
+    /// the end of their rows, and whether they are done.
     taken: VecDeque<(usize, usize, bool)>,
     done: Done,
     /// The first band that failed, and what that means.
@@ -562,7 +571,8 @@ impl<'q, 'a> Run<'q, 'a> {
         if self.deep > 1 && self.queue().left() < self.plenty { 1 } else { self.deep }
     }
 
-    /// Takes bands and puts them into lanes until there are none, or until the run has failed. What is under way then is done all the same.
+    /// Takes bands and puts them into lanes until there are none, or until the run has failed. What
+    /// is under way then is done all the same.
     fn feed(&self, feeder: &Feeder) {
         let most = feeder.most();
         let mut busy = VecDeque::<Busy<'q>>::new();
@@ -611,7 +621,8 @@ impl<'q, 'a> Run<'q, 'a> {
         let lane = &mut next.lane;
         lane.allowed = lane.allowed.max(band.plan.bytes);
         let mut noted = self.clocks.map(|_| Noted::default());
-        // Where several have arrived they are pinned, and the device has brought them to where they belong.
+        // Where several have arrived they are pinned, and the device has brought them to where they
+        // belong.
         let staged = lane.stage(self.copying, &band, arrived.last_mut());
         arrived.iter().for_each(|arrived| self.note(lane, arrived));
         let started = staged.and_then(|staged| {

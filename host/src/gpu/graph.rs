@@ -1,7 +1,8 @@
 //! CUDA graphs, built kernel by kernel.
 //!
-//! Capturing a stream would do the same with less code. But other threads that use the driver at the same time (to load a
-//! kernel or allocate memory) may invalidate the capture, and the capture may make their calls fail.
+//! Capturing a stream would do the same with less code. But other threads that use the driver at
+//! the same time (to load a kernel or allocate memory) may invalidate the capture, and the capture
+//! may make their calls fail.
 
 use std::ffi::c_void;
 
@@ -19,7 +20,8 @@ pub(super) struct Graph {
     gpu: Gpu,
 }
 
-// SAFETY: a handle; the driver takes it from any thread, one at a time, which `&mut` at its only use ensures.
+// SAFETY: a handle; the driver takes it from any thread, one at a time, which `&mut` at its only
+// use ensures.
 unsafe impl Send for Graph {}
 // SAFETY: as above: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
@@ -27,8 +29,8 @@ unsafe impl Sync for Graph {}
 /// A graph under construction.
 pub(super) struct Recording(Handle);
 
-/// The kernels of a graph under construction, each of which waits for the one before it, as in a stream. It stays in a stream no
-/// longer than the graph's [`Recording`] lives.
+/// The kernels of a graph under construction, each of which waits for the one before it, as in a
+/// stream. It stays in a stream no longer than the graph's [`Recording`] lives.
 #[derive(Debug)]
 pub(super) struct Chain {
     graph: Handle,
@@ -81,8 +83,8 @@ impl Chain {
     /// Adds a kernel.
     ///
     /// # Safety
-    /// `arguments` are those that the kernel takes; they are copied before the call returns. The kernel's contract allows such
-    /// blocks, with so many threads and bytes of shared memory.
+    /// `arguments` are those that the kernel takes; they are copied before the call returns. The
+    /// kernel's contract allows such blocks, with so many threads and bytes of shared memory.
     pub(super) unsafe fn add(
         &mut self,
         kernel: Function,
@@ -101,7 +103,8 @@ impl Chain {
         };
         let before = self.last;
         let count = usize::from(!before.is_null());
-        // SAFETY: graph and node are alive, as the recording is; the kernel and its arguments are by the caller's promise.
+        // SAFETY: graph and node are alive, as the recording is; the kernel and its arguments are
+        // by the caller's promise.
         check(unsafe { cuGraphAddKernelNode(&mut self.last, self.graph, &before, count, &node) })
     }
 }

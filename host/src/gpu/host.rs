@@ -7,11 +7,13 @@ use super::memory::Pinned;
 use crate::image::{AsImage, AsImageMut, ImageView, ImageViewMut, Pixel, Shape};
 use crate::{Error, Result};
 
-/// An image in host memory that GPUs copy from and to by themselves (pinned, or page-locked, memory), rows without gaps.
+/// An image in host memory that GPUs copy from and to by themselves (pinned, or page-locked,
+/// memory), rows without gaps.
 ///
-/// [`crate::Plan::run`] copies a view of such an image straight to the device, or results straight into it, where other host memory
-/// goes through pinned memory of the plan's. To pin memory takes longer than to copy it once or twice, so such an image is worth
-/// having where it is used again and again. The memory is taken from the whole machine: it cannot be swapped out.
+/// [`crate::Plan::run`] copies a view of such an image straight to the device, or results straight
+/// into it, where other host memory goes through pinned memory of the plan's. To pin memory takes
+/// longer than to copy it once or twice, so such an image is worth having where it is used again
+/// and again. The memory is taken from the whole machine: it cannot be swapped out.
 ///
 /// ```no_run
 /// use apron::gpu::{Gpu, HostImage};
@@ -37,7 +39,8 @@ impl<P: Pixel> HostImage<P> {
     /// An image with every value zero.
     ///
     /// # Errors
-    /// [`Error::Geometry`] if a limit is passed, [`Error::HostMemory`] if there is no room for it; driver errors.
+    /// [`Error::Geometry`] if a limit is passed, [`Error::HostMemory`] if there is no room for it;
+    /// driver errors.
     pub fn zeroed(gpu: &Gpu, shape: Shape) -> Result<Self> {
         shape.check()?;
         let values = shape.row_len().checked_mul(shape.height);

@@ -12,7 +12,8 @@ use crate::{Error, Result, f16};
 /// Rows begin at multiples of this many bytes: a warp's row of floats is whole cache lines.
 pub(super) const ROW_ALIGNMENT: usize = 128;
 
-/// An image in the memory of a GPU, in any [`Format`]: planes, one for each channel, or the channels of a pixel side by side.
+/// An image in the memory of a GPU, in any [`Format`]: planes, one for each channel, or the
+/// channels of a pixel side by side.
 #[derive(Debug)]
 pub struct DeviceImage {
     shape: Shape,
@@ -35,8 +36,9 @@ impl DeviceImage {
         Format { scalar: self.scalar, channels: self.shape.channels, layout: self.layout }
     }
 
-    /// The device address of the first value of the first channel, for a program's own kernels. Each channel has as many
-    /// rows as the shape, [`DeviceImage::stride`] apart, and begins [`DeviceImage::plane_stride`] behind the one before it.
+    /// The device address of the first value of the first channel, for a program's own kernels.
+    /// Each channel has as many rows as the shape, [`DeviceImage::stride`] apart, and begins
+    /// [`DeviceImage::plane_stride`] behind the one before it.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -46,7 +48,8 @@ impl DeviceImage {
         self.stride
     }
 
-    /// Values from one channel to the next: from one plane to the next, or 1 where channels are interleaved.
+    /// Values from one channel to the next: from one plane to the next, or 1 where channels are
+    /// interleaved.
     pub fn plane_stride(&self) -> usize {
         self.plane
     }
@@ -74,7 +77,8 @@ impl DeviceImage {
         self.gpu().enter()
     }
 
-    /// Sets every value, also those between the rows, to the stored value nearest to this one; in stream order.
+    /// Sets every value, also those between the rows, to the stored value nearest to this one; in
+    /// stream order.
     ///
     /// # Errors
     /// [`Error::Parameter`] if the stream is another GPU's; driver errors.
@@ -94,12 +98,12 @@ impl DeviceImage {
 
     /// Copies the pixels of another image of the same shape and format; in stream order.
     ///
-    /// Fastest between images whose rows are multiples of 128 bytes: others have gaps between their rows, and the driver copies row
-    /// by row, in two and a half times as long on an H200.
+    /// Fastest between images whose rows are multiples of 128 bytes: others have gaps between their
+    /// rows, and the driver copies row by row, in two and a half times as long on an H200.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if shapes differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
-    /// errors.
+    /// [`Error::Mismatch`] if shapes differ, [`Error::Parameter`] if the other image or the stream
+    /// is another GPU's; driver errors.
     pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
         self.same_kind(src.shape, src.format())?;
         if self.has_no_gaps() && self.is_laid_out_as(src) {
@@ -112,7 +116,8 @@ impl DeviceImage {
         for (from, to) in src.planes().zip(self.planes()).take(self.all_rows() / rows) {
             let (from, to) =
                 (Rows::device(from, src.row_pitch()), Rows::device(to, self.row_pitch()));
-            // SAFETY: both images have these rows; the driver frees their memory when the device is done with it, not before.
+            // SAFETY: both images have these rows; the driver frees their memory when the device is
+            // done with it, not before.
             unsafe { self.copy(from, to, (self.row_bytes(), rows), "copying an image", stream)? };
         }
         Ok(())
@@ -127,12 +132,12 @@ impl DeviceImage {
         Err(Error::Mismatch { src: told(shape, format), dst: told(self.shape, self.format()) })
     }
 
-    /// Copies the memory of an image of the same layout, also between the rows, in stream order: the driver's fastest copy.
-    /// For the benchmark, which compares filters with it.
+    /// Copies the memory of an image of the same layout, also between the rows, in stream order:
+    /// the driver's fastest copy. For the benchmark, which compares filters with it.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if layouts differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
-    /// errors.
+    /// [`Error::Mismatch`] if layouts differ, [`Error::Parameter`] if the other image or the stream
+    /// is another GPU's; driver errors.
     #[doc(hidden)]
     pub fn copy_memory_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
         if !self.is_laid_out_as(src) {
@@ -144,7 +149,8 @@ impl DeviceImage {
         self.gpu().same("the image to copy", src.gpu())?;
         self.enter(stream)?;
         let (from, to, bytes) = (src.memory.address(), self.memory.address(), self.memory.len());
-        // SAFETY: images laid out alike have as much memory; the driver frees it when the device is done with it, not before.
+        // SAFETY: images laid out alike have as much memory; the driver frees it when the device is
+        // done with it, not before.
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw()) };
         driver::check(status).map_err(|error| self.gpu().error("copying an image", error))
     }
@@ -158,7 +164,8 @@ impl DeviceImage {
         self.memory.len() == self.row_bytes() * self.all_rows()
     }
 
-    /// Copies rows without gaps into the image, those of a plane after the other's; in stream order.
+    /// Copies rows without gaps into the image, those of a plane after the other's; in stream
+    /// order.
     ///
     /// # Safety
     /// `rows` stay as they are until the stream has passed the copy.
@@ -182,7 +189,8 @@ impl DeviceImage {
         for (rows, at) in rows.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
             let (from, to) =
                 (Rows::device(at, self.row_pitch()), Rows::host(rows.as_mut_ptr(), row));
-            // SAFETY: the planes at `at` have as many rows as the part, which is not touched by the caller's promise.
+            // SAFETY: the planes at `at` have as many rows as the part, which is not touched by the
+            // caller's promise.
             unsafe {
                 self.copy(from, to, (row, rows.len() / row), "downloading an image", stream)?
             };
@@ -231,7 +239,8 @@ impl DeviceImage {
     /// Copies so many bytes of so many rows; in stream order.
     ///
     /// # Safety
-    /// The rows are there, and stay until the stream has passed the copy; those that are written are nobody else's.
+    /// The rows are there, and stay until the stream has passed the copy; those that are written
+    /// are nobody else's.
     unsafe fn copy(
         &self,
         from: Rows,
@@ -247,10 +256,12 @@ impl DeviceImage {
 }
 
 impl Stream {
-    /// Copies so many bytes of so many rows, at least one of the two places in the memory of the stream's GPU.
+    /// Copies so many bytes of so many rows, at least one of the two places in the memory of the
+    /// stream's GPU.
     ///
     /// # Safety
-    /// The rows are there, and stay until the stream has passed the copy; those that are written are nobody else's.
+    /// The rows are there, and stay until the stream has passed the copy; those that are written
+    /// are nobody else's.
     pub(super) unsafe fn copy_rows(
         &self,
         from: Rows,
@@ -331,7 +342,8 @@ impl Gpu {
         self.image_of(shape, Scalar::F32, Layout::Planar)
     }
 
-    /// An image of any pixel type in this GPU's memory, its rows at multiples of 128 bytes; its contents are unspecified.
+    /// An image of any pixel type in this GPU's memory, its rows at multiples of 128 bytes; its
+    /// contents are unspecified.
     ///
     /// ```no_run
     /// use apron::{Layout, Scalar, Shape, gpu::Gpu};
@@ -354,9 +366,10 @@ impl Gpu {
         self.laid_out(shape, (scalar, layout), stride, plane)
     }
 
-    /// As [`Gpu::image`], with so many floats from one row to the next, and from one plane to the next: planes follow each
-    /// other, or take turns row by row. For the benchmark and for tests, which have such images to filter: every variant takes
-    /// them. What a variant reads wants rows at multiples of 8 floats, and what it writes lies anywhere.
+    /// As [`Gpu::image`], with so many floats from one row to the next, and from one plane to the
+    /// next: planes follow each other, or take turns row by row. For the benchmark and for tests,
+    /// which have such images to filter: every variant takes them. What a variant reads wants rows
+    /// at multiples of 8 floats, and what it writes lies anywhere.
     ///
     /// # Errors
     /// As [`Gpu::image`]; [`Error::Parameter`] if rows or planes would overlap.
@@ -412,7 +425,8 @@ impl Gpu {
         Ok(image)
     }
 
-    /// Copies a host image to the device as it is stored: channels interleaved, values of the same type.
+    /// Copies a host image to the device as it is stored: channels interleaved, values of the same
+    /// type.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -422,10 +436,12 @@ impl Gpu {
         Ok(image)
     }
 
-    /// Copies a host image into one on the device: as it is stored, or into planes of f32, of any layout.
+    /// Copies a host image into one on the device: as it is stored, or into planes of f32, of any
+    /// layout.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if shapes differ, or if the image has another format than these two; memory and driver errors.
+    /// [`Error::Mismatch`] if shapes differ, or if the image has another format than these two;
+    /// memory and driver errors.
     pub fn upload_into<P: Pixel>(
         &self,
         src: &ImageView<'_, P>,
@@ -436,7 +452,8 @@ impl Gpu {
             let mut planes =
                 crate::memory::zeroed::<f32>(planes::planes_len(shape, shape.channels)?)?;
             planes::split(src, shape.channels, &mut planes);
-            // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
+            // SAFETY: `planes` lives until the stream has finished, or has been dropped, which
+            // waits for it.
             unsafe { image.write(bytemuck::cast_slice(&planes), &stream)? };
             return stream.synchronize();
         }
@@ -459,7 +476,8 @@ impl Gpu {
     /// Copies planes of f32 to the host.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] for an image of another format, see [`Gpu::download_stored`]; memory and driver errors.
+    /// [`Error::Mismatch`] for an image of another format, see [`Gpu::download_stored`]; memory and
+    /// driver errors.
     pub fn download(&self, src: &DeviceImage) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
         src.same_kind(src.shape, Format { scalar: Scalar::F32, channels, layout: Layout::Planar })?;
@@ -488,8 +506,9 @@ impl Gpu {
         Ok(image)
     }
 
-    /// The first place between a device image's pixels that does not hold `value`: channel (0 where they are interleaved), row, and
-    /// value of the row. For tests, which fill an image before it is written.
+    /// The first place between a device image's pixels that does not hold `value`: channel (0 where
+    /// they are interleaved), row, and value of the row. For tests, which fill an image before it
+    /// is written.
     ///
     /// # Errors
     /// Memory and driver errors.

@@ -1,4 +1,5 @@
-//! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and that memory.
+//! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and
+//! that memory.
 
 use std::time::Instant;
 
@@ -15,10 +16,12 @@ use crate::Result;
 use crate::image::{Scalar, Shape};
 use crate::threads::{self, Effort};
 
-/// Bytes of the pieces in which threads share a larger copy. Pieces of 256 KiB left most threads waiting for those that had got one more.
+/// Bytes of the pieces in which threads share a larger copy. Pieces of 256 KiB left most threads
+/// waiting for those that had got one more.
 pub(super) const SHARE: usize = 64 << 10;
 
-/// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in the stream of an idle lane.
+/// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in
+/// the stream of an idle lane.
 #[derive(Debug)]
 pub(super) struct Lane {
     // Fields are dropped in this order: the stream waits for its work, which uses the others.
@@ -98,7 +101,8 @@ impl Lane {
         self.stream.synchronize()
     }
 
-    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the host touches nothing.
+    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the
+    /// host touches nothing.
     pub(super) fn start(
         &mut self,
         steps: &[Step<'_>],
@@ -139,7 +143,8 @@ impl Lane {
         mark(&self.stream)?;
         self.upload(band, address, source.row as usize)?;
         mark(&self.stream)?;
-        // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
+        // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so
+        // below.
         let view = |address, kind, there| unsafe {
             DeviceView::from_raw(gpu, address, kind, shape, 1, there)
         };
@@ -186,8 +191,9 @@ impl Lane {
         mark(&self.stream)
     }
 
-    /// Copies the rows that a band needs to the lane's pinned memory, unless they are pinned already; at the same time takes the results
-    /// of the one before it, which have arrived, to where they belong.
+    /// Copies the rows that a band needs to the lane's pinned memory, unless they are pinned
+    /// already; at the same time takes the results of the one before it, which have arrived, to
+    /// where they belong.
     ///
     /// # Errors
     /// Memory errors. The results are there all the same.
@@ -234,22 +240,24 @@ impl Lane {
         if !src.is_pinned() {
             let staged = staging(&mut self.input, &self.stream, row * job.there.len())?;
             let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
-            // SAFETY: both places have these rows, and belong to the lane, which does not touch them until the stream is done.
+            // SAFETY: both places have these rows, and belong to the lane, which does not touch
+            // them until the stream is done.
             return unsafe { self.stream.copy_rows(from, to, (row, job.there.len()), WHAT) };
         }
         let mut at = address;
         for rows in &job.source {
             let first = src.rows(rows).as_ptr().cast_mut();
             let (from, to) = (Rows::host(first, src.stride()), Rows::device(at, pitch));
-            // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops or synchronizes every stream; the
-            // device memory has as many.
+            // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops
+            // or synchronizes every stream; the device memory has as many.
             unsafe { self.stream.copy_rows(from, to, (row, rows.len()), WHAT)? };
             at += (pitch * rows.len()) as u64;
         }
         Ok(())
     }
 
-    /// Copies results from the device: to where they belong if that is pinned, else to pinned memory of the lane's.
+    /// Copies results from the device: to where they belong if that is pinned, else to pinned
+    /// memory of the lane's.
     fn download(&mut self, band: &mut Band<'_>, address: u64, pitch: usize) -> Result<()> {
         let dst = &mut band.dst;
         let (row, rows) = (dst.row_bytes(), dst.shape().height);
@@ -336,7 +344,8 @@ impl<'a> Pieces<'a> {
         }));
     }
 
-    /// Makes them, on as many threads as that takes. Says when it began and ended, if that is wanted.
+    /// Makes them, on as many threads as that takes. Says when it began and ended, if that is
+    /// wanted.
     fn copy(self, clocked: bool) -> Times {
         if self.all.is_empty() {
             return None;

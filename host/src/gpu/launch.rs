@@ -60,7 +60,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid that covers a region from column `left` on, with a tile of pixels for each block, in one plane.
+    /// The grid that covers a region from column `left` on, with a tile of pixels for each block,
+    /// in one plane.
     pub(crate) fn covering(
         region: &Region,
         left: i32,
@@ -105,19 +106,21 @@ arguments!(A B C D E F);
 arguments!(A B C D E F G);
 
 impl Gpu {
-    /// The grid for so many planes, which its z axis counts, limited to the height that the GPU takes: kernels walk the
-    /// remaining rows in a grid-stride loop.
+    /// The grid for so many planes, which its z axis counts, limited to the height that the GPU
+    /// takes: kernels walk the remaining rows in a grid-stride loop.
     pub(crate) fn fitting(&self, grid: Grid, planes: u32) -> Grid {
         let (across, down, _) = grid.blocks;
         Grid { blocks: (across, down.min(self.grid_rows()), planes), ..grid }
     }
 
-    /// Loads a kernel of a set that [`kernel_builder::embed`] made, for example [`super::embedded`], as plans load theirs:
-    /// machine code where the set has it for this GPU, else PTX that the driver compiles. Once for each set and entry, and
-    /// with all the shared memory that a block can have.
+    /// Loads a kernel of a set that [`kernel_builder::embed`] made, for example
+    /// [`super::embedded`], as plans load theirs: machine code where the set has it for this GPU,
+    /// else PTX that the driver compiles. Once for each set and entry, and with all the shared
+    /// memory that a block can have.
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] if the set has no such entry, or none for this GPU and its driver; driver errors.
+    /// [`crate::Error::Driver`] if the set has no such entry, or none for this GPU and its driver;
+    /// driver errors.
     pub fn load(&self, kernels: &'static [Tier], entry: &'static str) -> Result<Function> {
         let (key, kernel) = self.find(kernels, entry, 0)?;
         Ok(Function { gpu: self.clone(), key, function: kernel.function })
@@ -128,11 +131,13 @@ impl Stream {
     /// Puts a kernel into the stream; it may not have finished when the function returns.
     ///
     /// # Safety
-    /// - `arguments` points to one value for each of the kernel's parameters, in their order, each of the parameter's size and
-    ///   alignment, and of bytes that are right for its type. They are copied before the call returns.
-    /// - With these arguments, a grid of this shape reads and writes memory of this GPU alone, which stays allocated until the
-    ///   stream has passed the kernel. Of images, that is what [`super::DeviceImage::address`] describes; one that it writes is
-    ///   not used in another stream meanwhile.
+    /// - `arguments` points to one value for each of the kernel's parameters, in their order, each
+    ///   of the parameter's size and alignment, and of bytes that are right for its type. They are
+    ///   copied before the call returns.
+    /// - With these arguments, a grid of this shape reads and writes memory of this GPU alone,
+    ///   which stays allocated until the stream has passed the kernel. Of images, that is what
+    ///   [`super::DeviceImage::address`] describes; one that it writes is not used in another
+    ///   stream meanwhile.
     /// - The kernel keeps to the shape of the blocks, and to their shared memory.
     ///
     /// # Errors
@@ -153,8 +158,8 @@ impl Stream {
     /// Puts one of apron's own kernels into the stream.
     ///
     /// # Safety
-    /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The compiler checks the types of
-    /// the arguments.
+    /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`].
+    /// The compiler checks the types of the arguments.
     pub(crate) unsafe fn enqueue<A: Arguments>(
         &mut self,
         entry: Entry<A>,
@@ -162,11 +167,13 @@ impl Stream {
         arguments: &A,
     ) -> Result<()> {
         let kernel = self.gpu.kernel_to_launch(entry.name())?;
-        // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was declared with.
+        // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was
+        // declared with.
         unsafe { self.put(kernel, grid, &arguments.pointers()) }
     }
 
-    /// As [`Stream::enqueue`], for an entry that takes taps by value after the other arguments: the first of `taps`.
+    /// As [`Stream::enqueue`], for an entry that takes taps by value after the other arguments: the
+    /// first of `taps`.
     ///
     /// # Safety
     /// As for [`Stream::enqueue`].
@@ -189,8 +196,9 @@ impl Stream {
         unsafe { self.put(kernel, grid, &pointers) }
     }
 
-    /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded instead. One that waits for the kernels ahead of
-    /// it in the stream may begin before they have ended.
+    /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded
+    /// instead. One that waits for the kernels ahead of it in the stream may begin before they have
+    /// ended.
     ///
     /// # Safety
     /// As for [`Stream::launch`].
@@ -201,8 +209,8 @@ impl Stream {
         arguments: &[*const c_void],
     ) -> Result<()> {
         let mut pointers: Vec<_> = arguments.iter().map(|argument| argument.cast_mut()).collect();
-        // SAFETY: by the caller's promise the arguments are what the kernel takes; the driver copies them before the call
-        // returns.
+        // SAFETY: by the caller's promise the arguments are what the kernel takes; the driver
+        // copies them before the call returns.
         let status = unsafe {
             match &mut self.recording {
                 None if waits => {

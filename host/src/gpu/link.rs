@@ -1,4 +1,5 @@
-//! Measures the links between pinned host memory and GPUs: the limit for pictures that come from there and go there.
+//! Measures the links between pinned host memory and GPUs: the limit for pictures that come from
+//! there and go there.
 
 use std::time::Instant;
 
@@ -12,8 +13,9 @@ use crate::Result;
 const BYTES: usize = 32 << 20;
 const ROW: usize = 64 << 10;
 
-/// Places in host memory that the benchmark's copies take in turn: all of them are more than a processor's cache. With one place, two GPUs of a host were measured with 154 to
-/// 185 GB/s, from one run to the next; memory that pictures come from does not give as much.
+/// Places in host memory that the benchmark's copies take in turn: all of them are more than a
+/// processor's cache. With one place, two GPUs of a host were measured with 154 to 185 GB/s, from
+/// one run to the next; memory that pictures come from does not give as much.
 const PLACES: usize = 8;
 
 /// Bytes a second between pinned memory and GPUs, all of these together.
@@ -50,14 +52,15 @@ impl Way {
         self.next = (self.next + self.bytes) % self.host.bytes().len();
         let device = Rows::device(self.device.address(), ROW);
         let (from, to) = if self.up { (host, device) } else { (device, host) };
-        // SAFETY: both places have so many bytes and are this object's; its stream, which waits for its work, is dropped first.
+        // SAFETY: both places have so many bytes and are this object's; its stream, which waits for
+        // its work, is dropped first.
         unsafe { self.stream.copy_rows(from, to, (ROW, self.bytes / ROW), "measuring the link") }
     }
 }
 
 impl Gpu {
-    /// How many bytes a second go between pinned host memory and these GPUs, all at the same time: the most of some measurements, each
-    /// of `copies` copies of 32 MiB. For the benchmark.
+    /// How many bytes a second go between pinned host memory and these GPUs, all at the same time:
+    /// the most of some measurements, each of `copies` copies of 32 MiB. For the benchmark.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -66,7 +69,8 @@ impl Gpu {
         Self::rates(gpus, copies, BYTES, PLACES)
     }
 
-    /// The same by copies of so many bytes, a multiple of a row's, that take so many places in host memory in turn.
+    /// The same by copies of so many bytes, a multiple of a row's, that take so many places in host
+    /// memory in turn.
     pub(crate) fn rates(
         gpus: &[Self],
         copies: usize,

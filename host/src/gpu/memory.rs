@@ -1,4 +1,5 @@
-//! Device memory, and host memory that a GPU copies from and to by itself, freed on the GPU that it belongs to.
+//! Device memory, and host memory that a GPU copies from and to by itself, freed on the GPU that it
+//! belongs to.
 
 use super::device::Gpu;
 use super::driver::{self, DeviceMemory, Fault, HostMemory};
@@ -6,8 +7,8 @@ use crate::{Error, Result};
 
 /// Bytes in the memory of a GPU.
 ///
-/// The driver frees memory only where that GPU is current on the calling thread, and the thread that drops this may have used
-/// another one last, or none: the memory would not be freed then.
+/// The driver frees memory only where that GPU is current on the calling thread, and the thread
+/// that drops this may have used another one last, or none: the memory would not be freed then.
 #[derive(Debug)]
 pub(super) struct Memory {
     gpu: Gpu,
@@ -37,7 +38,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // The buffer is freed after this. An error cannot be returned here; the next call reports it.
+        // The buffer is freed after this. An error cannot be returned here; the next call reports
+        // it.
         let _ = self.gpu.enter();
     }
 }

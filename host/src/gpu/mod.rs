@@ -1,7 +1,8 @@
 //! Filtering on NVIDIA GPUs: devices, images in device memory, streams to put work into.
 //!
-//! Host images and device images are different types, and no conversion is implicit. [`crate::Plan::run`] takes host images
-//! and copies them to the device and back; [`crate::Plan::run_on_device`] works on images that are already there:
+//! Host images and device images are different types, and no conversion is implicit.
+//! [`crate::Plan::run`] takes host images and copies them to the device and back;
+//! [`crate::Plan::run_on_device`] works on images that are already there:
 //!
 //! ```no_run
 //! use apron::{Device, Filter, Image, Plan, gpu::Gpu};

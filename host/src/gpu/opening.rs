@@ -1,5 +1,5 @@
-//! The first GPU for plans that choose between it and the CPU: whether it is ready, opening it beside other work, and the speed of its
-//! link.
+//! The first GPU for plans that choose between it and the CPU: whether it is ready, opening it
+//! beside other work, and the speed of its link.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -139,14 +139,16 @@ impl Drop for End {
     }
 }
 
-/// Has the end of the process wait for a thread that opens the GPU: a driver that takes itself down under its own calls may crash. Functions
-/// that are registered last are called first, so this one is registered again when the driver has started.
+/// Has the end of the process wait for a thread that opens the GPU: a driver that takes itself down
+/// under its own calls may crash. Functions that are registered last are called first, so this one
+/// is registered again when the driver has started.
 fn at_exit() {
     unsafe extern "C" {
         fn atexit(function: extern "C" fn()) -> i32;
     }
-    // SAFETY: C's function, which every platform with a driver has; what is registered does not unwind, and neither uses nor needs anything
-    // that is gone by then. If there is no room for it, the process ends as it would without.
+    // SAFETY: C's function, which every platform with a driver has; what is registered does not
+    // unwind, and neither uses nor needs anything that is gone by then. If there is no room for it,
+    // the process ends as it would without.
     unsafe { atexit(wait_for_end) };
 }
 

@@ -7,8 +7,9 @@ use super::launch::Grid;
 use crate::Result;
 
 impl Gpu {
-    /// How many floating-point operations a second the GPU does in f32 with multiply-adds alone, each counted as two: what
-    /// the arithmetic of a kernel can be compared with. Takes a few milliseconds.
+    /// How many floating-point operations a second the GPU does in f32 with multiply-adds alone,
+    /// each counted as two: what the arithmetic of a kernel can be compared with. Takes a few
+    /// milliseconds.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -23,7 +24,8 @@ impl Gpu {
         let mut best = f64::MAX;
         for _ in 0..5 {
             let start = stream.mark()?;
-            // SAFETY: the kernel takes any grid; the float that it may write is alive until the mark below.
+            // SAFETY: the kernel takes any grid; the float that it may write is alive until the
+            // mark below.
             unsafe { stream.enqueue(fma_peak, grid, &arguments)? };
             best = best.min(stream.mark()?.since(&start)?.as_secs_f64());
         }

@@ -1,4 +1,5 @@
-//! Work that is recorded once and then put into streams many times, with a single driver call each (a CUDA graph).
+//! Work that is recorded once and then put into streams many times, with a single driver call each
+//! (a CUDA graph).
 
 use super::device::Gpu;
 use super::graph::{Graph, Recording};
@@ -6,8 +7,8 @@ use super::image::DeviceImage;
 use super::stream::Stream;
 use crate::Result;
 
-/// A plan's work on two images, ready to be put into a stream many times: for small images, where starting a kernel
-/// takes as long as the kernel. Made by [`crate::Plan::record`].
+/// A plan's work on two images, ready to be put into a stream many times: for small images, where
+/// starting a kernel takes as long as the kernel. Made by [`crate::Plan::record`].
 ///
 /// ```no_run
 /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
@@ -37,8 +38,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Records what `enqueue` puts into a stream. It is called twice, and first for real, so that kernels are loaded and
-    /// scratch is reserved: neither can be recorded.
+    /// Records what `enqueue` puts into a stream. It is called twice, and first for real, so that
+    /// kernels are loaded and scratch is reserved: neither can be recorded.
     pub(crate) fn new(
         gpu: &Gpu,
         src: DeviceImage,
@@ -58,8 +59,8 @@ impl Recorded {
         Ok(Self { graph, stream, src, dst })
     }
 
-    /// Puts the work into `stream`; it may not have finished when the function returns. Replays that use the same images
-    /// belong in one stream.
+    /// Puts the work into `stream`; it may not have finished when the function returns. Replays
+    /// that use the same images belong in one stream.
     ///
     /// # Errors
     /// Driver errors; [`crate::Error::Parameter`] if the stream is another GPU's.
@@ -67,7 +68,8 @@ impl Recorded {
         let gpu = &self.stream.gpu;
         gpu.same("the stream", &stream.gpu)?;
         gpu.enter()?;
-        // SAFETY: graph and stream are alive, and so are the images and the scratch that the recorded work points to.
+        // SAFETY: graph and stream are alive, and so are the images and the scratch that the
+        // recorded work points to.
         let launched = unsafe { self.graph.launch(stream.raw()) };
         launched.map_err(|error| gpu.error("replaying a graph", error))
     }

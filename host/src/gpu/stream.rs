@@ -16,9 +16,10 @@ use crate::Result;
 ///
 /// Scratch memory belongs to the stream, so plans that run in two streams share no mutable memory.
 ///
-/// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, each after this GPU has been made current
-/// there, and what has a state here, the scratch, is changed through `&mut` alone. Work of several threads in one stream
-/// needs a lock around it for that reason; with a stream for each thread none is needed.
+/// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, each after
+/// this GPU has been made current there, and what has a state here, the scratch, is changed through
+/// `&mut` alone. Work of several threads in one stream needs a lock around it for that reason; with
+/// a stream for each thread none is needed.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
@@ -43,10 +44,12 @@ impl Gpu {
         Ok(Stream::new(self, queue))
     }
 
-    /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`. A plan's work goes into it in turn
-    /// with that library's, so neither side has to wait for the other. Null is the legacy default stream, as for the driver.
+    /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`.
+    /// A plan's work goes into it in turn with that library's, so neither side has to wait for the
+    /// other. Null is the legacy default stream, as for the driver.
     ///
-    /// It is not destroyed with what is returned here, but waited for, since scratch memory is freed then.
+    /// It is not destroyed with what is returned here, but waited for, since scratch memory is
+    /// freed then.
     ///
     /// ```no_run
     /// use apron::gpu::{DeviceView, DeviceViewMut, Gpu, Strides};
@@ -69,8 +72,8 @@ impl Gpu {
     /// ```
     ///
     /// # Safety
-    /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime, CuPy and PyTorch use), and it
-    /// is not destroyed before what is returned here is dropped.
+    /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime,
+    /// CuPy and PyTorch use), and it is not destroyed before what is returned here is dropped.
     pub unsafe fn stream_from_raw(&self, handle: *mut c_void) -> Stream {
         Stream::new(self, Queue::foreign(handle))
     }
@@ -81,7 +84,8 @@ impl Stream {
         Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, holes: None, recording: None }
     }
 
-    /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
+    /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed
+    /// with this stream.
     pub fn handle(&self) -> *mut c_void {
         self.queue.raw()
     }
@@ -121,8 +125,9 @@ impl Stream {
         Ok(self.scratch.as_ref().map_or(0, Memory::address))
     }
 
-    /// An empty list of results in doubt, with at least so many places a segment, for sums that are in doubt from a distance of `near`
-    /// from an integer on. The kernels that use it leave it empty.
+    /// An empty list of results in doubt, with at least so many places a segment, for sums that are
+    /// in doubt from a distance of `near` from an integer on. The kernels that use it leave it
+    /// empty.
     pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
         if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
             self.doubts.take().map_or(Ok(()), |_old| self.synchronize())?;
@@ -135,9 +140,9 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    /// The address of a word that is 0, in which kernels note pixels that spectra leave out: another one
-    /// for each launch, so that none has to make it 0 again. Replays of recorded work find what an
-    /// earlier one noted, so all of them look for such pixels once there was one.
+    /// The address of a word that is 0, in which kernels note pixels that spectra leave out:
+    /// another one for each launch, so that none has to make it 0 again. Replays of recorded work
+    /// find what an earlier one noted, so all of them look for such pixels once there was one.
     pub(crate) fn holes(&mut self) -> Result<u64> {
         const WORDS: usize = 1024;
         let (memory, used) = match self.holes.take() {
@@ -168,7 +173,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Scratch must outlive the work that uses it. An error cannot be returned here; the next call reports it.
+        // Scratch must outlive the work that uses it. An error cannot be returned here; the next
+        // call reports it.
         let _ = self.synchronize();
     }
 }
@@ -184,7 +190,8 @@ impl Mark {
     /// The time from `start` to this mark; waits for both.
     ///
     /// # Errors
-    /// [`crate::Error::Parameter`] if `start` is another GPU's; driver errors, those of the work in between too.
+    /// [`crate::Error::Parameter`] if `start` is another GPU's; driver errors, those of the work in
+    /// between too.
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;

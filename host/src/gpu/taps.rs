@@ -1,4 +1,5 @@
-//! A filter's taps in each place that kernels read them from: by value, in memory, as spectra. Each is made on first use.
+//! A filter's taps in each place that kernels read them from: by value, in memory, as spectra. Each
+//! is made on first use.
 
 use std::sync::OnceLock;
 
@@ -19,11 +20,13 @@ use crate::kernels::weighted;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
-/// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
+/// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as
+/// many as any entry takes.
 #[derive(Debug)]
 pub(crate) struct TapHomes {
     gpu: Gpu,
-    /// The filter whose taps these are: the one that the caller gave, or what stands for it where bytes are made of bytes.
+    /// The filter whose taps these are: the one that the caller gave, or what stands for it where
+    /// bytes are made of bytes.
     filter: Filter,
     given: Filter,
     /// What a side and the centre weigh, if the window is a gradient's.
@@ -101,7 +104,8 @@ impl TapHomes {
         }
     }
 
-    /// The taps of a filter for bytes made of bytes: the whole numbers that define these, over their divisor.
+    /// The taps of a filter for bytes made of bytes: the whole numbers that define these, over
+    /// their divisor.
     pub(super) fn of_bytes(gpu: &Gpu, filter: &Filter) -> Result<Self> {
         let given = filter.clone();
         Ok(Self { given, ..Self::new(gpu, &filter.of_bytes()?.filter, [0.0; 2]) })
@@ -142,8 +146,9 @@ impl TapHomes {
         &self.weights
     }
 
-    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes or u16 in rows as they lie in memory take
-    /// them: those that meet stored values times a power of two. None if sums or taps are beyond what these kernels take.
+    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes
+    /// or u16 in rows as they lie in memory take them: those that meet stored values times a power
+    /// of two. None if sums or taps are beyond what these kernels take.
     pub(crate) fn flat(&self, taken: Taken, source: u32) -> Result<Option<&[f32]>> {
         let is_u16 = source == scalar::U16;
         let made = once(&self.flat[usize::from(is_u16)][taken as usize], || {
@@ -173,7 +178,8 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of a bit for each tap above 0, and one for each below, row by row: words of the former, then as many of the latter.
+    /// The address of a bit for each tap above 0, and one for each below, row by row: words of the
+    /// former, then as many of the latter.
     pub(crate) fn signs_in_memory(&self) -> Result<u64> {
         let memory = once(&self.signs, || {
             let (cols, rows) = (self.filter.cols(), self.filter.rows());
@@ -246,7 +252,8 @@ impl TapHomes {
         Ok(*weights)
     }
 
-    /// For each term of a product that defines bytes: the addresses of its row's band and of its column's, in the GPU's memory.
+    /// For each term of a product that defines bytes: the addresses of its row's band and of its
+    /// column's, in the GPU's memory.
     pub(crate) fn exact_bands_in_memory(&self) -> Result<Vec<(u64, u64)>> {
         let memory = once(&self.exact_bands, || {
             self.gpu.holding(&passes::bands(&self.given)?, "uploading taps")
@@ -273,8 +280,8 @@ impl TapHomes {
         *self.middle.get_or_init(|| crate::kernels::fourier::middle(&self.filter, self.point()))
     }
 
-    /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each kind, by number. On a GPU each of them has one size, so
-    /// `make` is always the same.
+    /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each
+    /// kind, by number. On a GPU each of them has one size, so `make` is always the same.
     pub(crate) fn spectra(
         &self,
         kind: usize,
@@ -288,8 +295,9 @@ impl TapHomes {
         Ok(Spectra { numbers: memory.pointer(), greatest: *greatest })
     }
 
-    /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the first call: of
-    /// a term's rows (0 or 1) or of all columns (2). A filter has one size of lines each, so `make` is always the same.
+    /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the
+    /// first call: of a term's rows (0 or 1) or of all columns (2). A filter has one size of lines
+    /// each, so `make` is always the same.
     pub(crate) fn lines(
         &self,
         pass: usize,
@@ -305,8 +313,9 @@ impl TapHomes {
         self.whole.get_or_init(make).as_ref()
     }
 
-    /// The taps as whole numbers; and, for so many channels side by side, the address of what `make` makes of them on the first call, for
-    /// the window's columns and rows. Only one layout serves a number of channels, so `make` is always the same.
+    /// The taps as whole numbers; and, for so many channels side by side, the address of what
+    /// `make` makes of them on the first call, for the window's columns and rows. Only one layout
+    /// serves a number of channels, so `make` is always the same.
     pub(crate) fn bands(
         &self,
         channels: usize,

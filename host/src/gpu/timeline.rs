@@ -1,4 +1,5 @@
-//! What ran when: the steps of each band of a run, by the GPU's clock and the host's. For the benchmark and for tests.
+//! What ran when: the steps of each band of a run, by the GPU's clock and the host's. For the
+//! benchmark and for tests.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,8 +28,9 @@ pub enum What {
     Drain,
 }
 
-/// A time that a band took for something. On the device, that begins when the lane's work before it has ended; the wait for a copy engine
-/// that another lane uses, or for multiprocessors, is a part of it.
+/// A time that a band took for something. On the device, that begins when the lane's work before it
+/// has ended; the wait for a copy engine that another lane uses, or for multiprocessors, is a part
+/// of it.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// The GPU, by its place in the plan's list.
@@ -84,8 +86,8 @@ impl<'t> Clocks<'t> {
         let mut moments = Vec::new();
         for engine in engines {
             let stream = engine.gpu().stream()?;
-            // A mark is reached between two moments; where the GPU has other work, these may be far from each other, so the nearest
-            // count.
+            // A mark is reached between two moments; where the GPU has other work, these may be far
+            // from each other, so the nearest count.
             let take = || -> Result<(Duration, Instant, Mark)> {
                 let before = Instant::now();
                 let mark = stream.mark()?;

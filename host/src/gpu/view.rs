@@ -1,4 +1,5 @@
-//! Views of device memory: images, bands of images and batches, in any layout that strides describe.
+//! Views of device memory: images, bands of images and batches, in any layout that strides
+//! describe.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use super::image::DeviceImage;
 use crate::image::{Scalar, Shape};
 use crate::{Error, Result};
 
-/// Images in device memory, to read: one or a batch, whole or a band of rows. See [`DeviceImage::view`].
+/// Images in device memory, to read: one or a batch, whole or a band of rows. See
+/// [`DeviceImage::view`].
 #[derive(Clone, Debug)]
 pub struct DeviceView<'a> {
     pub(super) parts: View,
@@ -96,7 +98,8 @@ impl View {
         plane
     }
 
-    /// How many channels are side by side in memory, pixel after pixel: all of them, or 1 if they are not.
+    /// How many channels are side by side in memory, pixel after pixel: all of them, or 1 if they
+    /// are not.
     pub(super) fn side_by_side(&self) -> usize {
         let (value, channels) = (self.scalar.bytes() as i64, self.shape.channels);
         let side_by_side = self.strides.channel == value
@@ -121,8 +124,8 @@ impl View {
         (first.wrapping_add(before as u64), first.wrapping_add(behind as u64))
     }
 
-    /// Whether two views may have bytes in common: unless their memory lies apart, or each takes other columns of rows that lie
-    /// as far apart.
+    /// Whether two views may have bytes in common: unless their memory lies apart, or each takes
+    /// other columns of rows that lie as far apart.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let (mine, others) = (self.span(), other.span());
         if mine.1 <= others.0 || others.1 <= mine.0 {
@@ -154,8 +157,8 @@ impl View {
         self.plane.first_row as usize..self.plane.end_row as usize
     }
 
-    /// Whether sliding kernels may read it: its pixels are adjacent, its rows at multiples of 16 bytes less than 2 GiB
-    /// apart.
+    /// Whether sliding kernels may read it: its pixels are adjacent, its rows at multiples of 16
+    /// bytes less than 2 GiB apart.
     pub(super) fn is_aligned(&self) -> bool {
         let Strides { row, channel, image, .. } = self.strides;
         // Those that take part.
@@ -192,16 +195,19 @@ macro_rules! views {
     ($($view:ident: $does:literal;)*) => {$(
         impl<'a> $view<'a> {
             #[doc = concat!("Device memory that is not a [`DeviceImage`]'s, to ", $does, ": `images` images of this shape, of which `rows` are")]
-            /// there, their values of type `scalar` and `strides` apart. `address` is that of column 0 of row `rows.start` of the first channel of the first image.
+            /// there, their values of type `scalar` and `strides` apart. `address` is that of
+            /// column 0 of row `rows.start` of the first channel of the first image.
             ///
             /// # Safety
-            /// For `'a`, every value that shape, rows and strides say lies in memory of this GPU that stays allocated until the
-            /// work that uses the view is done; a view to write shares none of it with another view in use, and no two of
-            /// its values with each other.
+            /// For `'a`, every value that shape, rows and strides say lies in memory of this GPU
+            /// that stays allocated until the work that uses the view is done; a view to write
+            /// shares none of it with another view in use, and no two of its values with each
+            /// other.
             ///
             /// # Errors
-            /// [`Error::Geometry`] for a shape beyond the limits; [`Error::Parameter`] if there are no images or no such rows, or
-            /// if address or strides are no multiples of a value's size, or pixels of a row are more than 2^23 bytes apart.
+            /// [`Error::Geometry`] for a shape beyond the limits; [`Error::Parameter`] if there are
+            /// no images or no such rows, or if address or strides are no multiples of a value's
+            /// size, or pixels of a row are more than 2^23 bytes apart.
             pub unsafe fn from_raw(
                 gpu: &Gpu,
                 address: u64,
@@ -214,8 +220,8 @@ macro_rules! views {
                 Ok(Self { parts, memory: PhantomData })
             }
 
-            /// Some of the view's rows, by their number in the whole image. The image stays as large, so that its border stays
-            /// where it is.
+            /// Some of the view's rows, by their number in the whole image. The image stays as
+            /// large, so that its border stays where it is.
             ///
             /// # Errors
             /// [`Error::Parameter`] if there are no such rows.

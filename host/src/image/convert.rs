@@ -5,8 +5,9 @@ use crate::Result;
 #[cfg(feature = "ndarray")]
 use crate::{Error, Shape};
 
-/// What [`Plan::run`](crate::Plan::run) reads: views, images, and with the features of these names `image::ImageBuffer`, and
-/// `ndarray`'s arrays of rows by columns, or of rows by columns by channels.
+/// What [`Plan::run`](crate::Plan::run) reads: views, images, and with the features of these names
+/// `image::ImageBuffer`, and `ndarray`'s arrays of rows by columns, or of rows by columns by
+/// channels.
 ///
 /// ```
 /// # #[cfg(feature = "image")] {
@@ -28,7 +29,8 @@ pub trait AsImage {
     /// A view of it.
     ///
     /// # Errors
-    /// [`Error::Geometry`](crate::Error::Geometry) if it is empty, passes a limit, or is not laid out as a view is.
+    /// [`Error::Geometry`](crate::Error::Geometry) if it is empty, passes a limit, or is not laid
+    /// out as a view is.
     fn as_image(&self) -> Result<ImageView<'_, Self::Value>>;
 }
 
@@ -164,7 +166,8 @@ mod buffers {
         }
     }
 
-    /// The same pixels, not copied; an error unless the buffer's pixels have as many channels, and its `u32` room for the size.
+    /// The same pixels, not copied; an error unless the buffer's pixels have as many channels, and
+    /// its `u32` room for the size.
     impl<P> TryFrom<Image<P::Subpixel>> for ImageBuffer<P, Vec<P::Subpixel>>
     where
         P: image::Pixel<Subpixel: Pixel>,

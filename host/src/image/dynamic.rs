@@ -5,10 +5,11 @@ use image::{DynamicImage, ImageBuffer};
 use crate::image::{Image, ImageView, Pixel};
 use crate::{Error, Filter, Plan, Result};
 
-/// Filters a picture on the CPU or on the first GPU, whichever is faster (see [`Device::Auto`](crate::Device::Auto)), with [`Border::Reflect101`] outside.
+/// Filters a picture on the CPU or on the first GPU, whichever is faster (see
+/// [`Device::Auto`](crate::Device::Auto)), with [`Border::Reflect101`] outside.
 ///
-/// The result has the picture's pixel type, and its alpha untouched. For another device or border, or for many pictures,
-/// build a [`Plan`] and see [`Plan::run_dynamic`].
+/// The result has the picture's pixel type, and its alpha untouched. For another device or border,
+/// or for many pictures, build a [`Plan`] and see [`Plan::run_dynamic`].
 ///
 /// ```
 /// use apron::Filter;
@@ -45,7 +46,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as [`Plan::run`].
+    /// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as
+    /// [`Plan::run`].
     #[must_use = "the filtered picture is returned, not written back"]
     pub fn run_dynamic(&self, picture: &DynamicImage) -> Result<DynamicImage> {
         Ok(match picture {

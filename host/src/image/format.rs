@@ -198,7 +198,8 @@ mod sealed {
 
 /// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
 ///
-/// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
+/// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated
+/// when stored.
 pub trait Pixel: sealed::Sealed + Number {
     /// The same type as a value.
     const SCALAR: Scalar;
@@ -259,8 +260,8 @@ impl Pixel for f32 {
 /// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
 #[inline(always)]
 fn rounded(value: f32, greatest: f32) -> u32 {
-    // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike `round_ties_even` and a
-    // saturating conversion, this is a plain addition on every processor.
+    // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike
+    // `round_ties_even` and a saturating conversion, this is a plain addition on every processor.
     const SHIFT: f32 = 8_388_608.0;
     (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
 }

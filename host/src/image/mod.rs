@@ -114,7 +114,8 @@ impl<'a, P: Number> ImageView<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; the elements between the rows are never read.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never
+    /// read.
     ///
     /// # Errors
     /// As for [`ImageView::new`], and if the stride is shorter than a row.
@@ -187,7 +188,8 @@ impl<'a, P: Number> ImageViewMut<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; the elements between the rows are never written.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never
+    /// written.
     ///
     /// # Errors
     /// As for [`ImageView::with_stride`].

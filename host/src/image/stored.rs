@@ -1,5 +1,5 @@
-//! Views of pictures in host memory whose stored type is a value. All that lies below the public functions takes these: generic code
-//! would be compiled again in every crate that calls it.
+//! Views of pictures in host memory whose stored type is a value. All that lies below the public
+//! functions takes these: generic code would be compiled again in every crate that calls it.
 
 use std::ops::Range;
 

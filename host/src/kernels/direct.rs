@@ -112,7 +112,8 @@ pub(super) static UNROLLED: Kernel = Kernel {
                 (961.0, 52.0),
                 (2601.0, 420.0),
             ],
-            // With two pixels a thread an H100 took as long from 81 taps on, and 2 to 7 % longer below; with four, timed on an H200 alone.
+            // With two pixels a thread an H100 took as long from 81 taps on, and 2 to 7 % longer
+            // below; with four, timed on an H200 alone.
             h100: &[
                 (9.0, 3.8),
                 (25.0, 4.6),
@@ -195,7 +196,8 @@ impl Work for Launch {
         let grid = Grid::covering(&job.pass.region, job.pass.region.x0, self.pixels, block)
             .sharing(self.tile);
         let grid = stream.gpu().fitting(grid, job.planes);
-        // SAFETY: the entries take blocks of this shape, and this tile in shared memory; the pass describes allocated memory.
+        // SAFETY: the entries take blocks of this shape, and this tile in shared memory; the pass
+        // describes allocated memory.
         unsafe {
             match self.entry {
                 Taps::Memory(entry) => stream.enqueue(

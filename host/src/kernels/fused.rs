@@ -1,5 +1,5 @@
-//! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`, and for sums
-//! `gpu-kernels/src/kernels/summed.rs`.
+//! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`,
+//! and for sums `gpu-kernels/src/kernels/summed.rs`.
 
 use gpu_kernels::kernels::fused::ENTRIES;
 use gpu_kernels::kernels::{flat, summed};

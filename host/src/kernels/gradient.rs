@@ -31,7 +31,8 @@ impl Work for Launch {
             None => {
                 let grid = Grid::covering(&job.pass.region, job.pass.region.x0, BLOCK, BLOCK);
                 let grid = stream.gpu().fitting(grid, job.planes);
-                // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory.
+                // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated
+                // memory.
                 unsafe {
                     stream.enqueue(
                         gradient_any,

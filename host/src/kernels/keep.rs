@@ -1,4 +1,5 @@
-//! Copies the pixels that a KEEP border keeps, for kernels that do not do it, and whole channels: launches `gpu-kernels/src/kernels/keep.rs`.
+//! Copies the pixels that a KEEP border keeps, for kernels that do not do it, and whole channels:
+//! launches `gpu-kernels/src/kernels/keep.rs`.
 
 use gpu_kernels::abi::Pass;
 use gpu_kernels::border::{KEEP, REPLICATE};
@@ -8,7 +9,8 @@ use super::prepared::Job;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 
-/// The pass for a kernel that leaves KEEP to [`restore`]: there any other rule serves, because its results are overwritten.
+/// The pass for a kernel that leaves KEEP to [`restore`]: there any other rule serves, because its
+/// results are overwritten.
 pub(super) fn left_out(pass: Pass) -> Pass {
     Pass { border: if pass.border == KEEP { REPLICATE } else { pass.border }, ..pass }
 }

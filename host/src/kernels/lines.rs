@@ -1,8 +1,8 @@
 //! A row and a column of taps over bytes, or the sum of two such products, by 1-D spectra: launches
 //! `gpu-kernels/src/kernels/fourier/lines.rs`, a kernel for the rows and one for the columns.
 //!
-//! The filter alone decides the sizes of lines and how windows are cut into parts. So the f32 sums are
-//! functions of the picture's coordinates, as long as the rows of whole tiles are there.
+//! The filter alone decides the sizes of lines and how windows are cut into parts. So the f32 sums
+//! are functions of the picture's coordinates, as long as the rows of whole tiles are there.
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::{Doubts, Epilogue, Pass, Plane, Region};
@@ -38,7 +38,8 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else {
             return whole::DECLINED;
         };
-        // Each uncertain result is resolved, or all are computed by exact passes, whichever is faster.
+        // Each uncertain result is resolved, or all are computed by exact passes, whichever is
+        // faster.
         let share = 2.0 * error;
         let settling = match problem.numbers.few {
             Some(few) => {
@@ -56,7 +57,8 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
 /// The error that leaves a quarter of the results uncertain. With more, other kernels are faster.
 const GREATEST_ERROR: f64 = 0.125;
 
-/// The least and the greatest `sum |tap|` of a row and of a column: f32 holds products and spectra then.
+/// The least and the greatest `sum |tap|` of a row and of a column: f32 holds products and spectra
+/// then.
 const WEIGHTS: (f64, f64) = (1e-15, 1e15);
 
 /// The most taps of a row or a column.
@@ -77,8 +79,8 @@ struct Fit {
 }
 
 impl Fit {
-    /// Of rows, each term by itself. The times are microseconds for a million numbers that are transformed and transformed back, by the
-    /// length of a line: 8192x8192 f32, an H200.
+    /// Of rows, each term by itself. The times are microseconds for a million numbers that are
+    /// transformed and transformed back, by the length of a line: 8192x8192 f32, an H200.
     fn of_rows(taps: usize) -> Self {
         const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.65), (4096.0, 3.05)];
         Self::fastest((taps, 1), &ROWS, TIMES, false)
@@ -96,7 +98,8 @@ impl Fit {
         times: Curve,
         is_sum: bool,
     ) -> Self {
-        /// With so few results in a tile, a window that is not in parts takes longer than one in parts.
+        /// With so few results in a tile, a window that is not in parts takes longer than one in
+        /// parts.
         const LEAST_RESULTS: usize = 64;
         let fits = kernels.iter().flat_map(|kernel| {
             let longest = kernel.size - LEAST_RESULTS;
@@ -122,22 +125,26 @@ impl Fit {
             .expect("a kernel in parts takes any number of taps")
     }
 
-    /// The error bound of a tile's sums, in units of half a last place of 1: how many root mean squares of the complex
-    /// numbers that the tile begins with, how many of its sums, and how many times its greatest sum.
+    /// The error bound of a tile's sums, in units of half a last place of 1: how many root mean
+    /// squares of the complex numbers that the tile begins with, how many of its sums, and how many
+    /// times its greatest sum.
     ///
     /// It has four parts for taps t, and lines of N numbers:
-    /// - Roundings of the forward transform. The 2-norm of their error grows with the number of butterflies on the way,
-    ///   `log2 N`, and with the line's norm (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1). They
-    ///   spread over all frequencies, and the taps leave the part `sqrt(sum t^2)` of them.
-    /// - Roundings of constants, the taps' spectrum and the factors. They spread likewise, but a picture may be aligned
-    ///   with them: at most `sqrt(N)` times the norm of the taps for the spectrum, of which 0.4 are allowed.
+    /// - Roundings of the forward transform. The 2-norm of their error grows with the number of
+    ///   butterflies on the way, `log2 N`, and with the line's norm (Higham, Accuracy and Stability
+    ///   of Numerical Algorithms, section 24.1). They spread over all frequencies, and the taps
+    ///   leave the part `sqrt(sum t^2)` of them.
+    /// - Roundings of constants, the taps' spectrum and the factors. They spread likewise, but a
+    ///   picture may be aligned with them: at most `sqrt(N)` times the norm of the taps for the
+    ///   spectrum, of which 0.4 are allowed.
     /// - Roundings of the inverse transform, relative to the norm of the sums.
-    /// - Roundings of its last butterflies, which are relative to the sum itself where few are great.
+    /// - Roundings of its last butterflies, which are relative to the sum itself where few are
+    ///   great.
     ///
-    /// A result has its share of an error: what is proved takes all roundings for one direction, and is a hundred times
-    /// as much as what is seen. A search in runs, waves, noise of two values and single pixels, for N from 1024 to 4096,
-    /// found at most 0.55 of this bound. The
-    /// searches `worst::lines_bred` and `worst::lines_constants` hold these bounds.
+    /// A result has its share of an error: what is proved takes all roundings for one direction,
+    /// and is a hundred times as much as what is seen. A search in runs, waves, noise of two values
+    /// and single pixels, for N from 1024 to 4096, found at most 0.55 of this bound. The searches
+    /// `worst::lines_bred` and `worst::lines_constants` hold these bounds.
     fn units(&self, taps: &[f64]) -> [f64; 3] {
         const OF_INPUT: [f64; 2] = [9.0, 0.4];
         const OF_OUTPUT: f64 = 14.0;
@@ -192,10 +199,12 @@ fn weight(taps: &[f64]) -> f64 {
     taps.iter().map(|tap| tap.abs()).sum()
 }
 
-/// How far sums over bytes may be off, compared with the exact ones over the taps that define bytes.
+/// How far sums over bytes may be off, compared with the exact ones over the taps that define
+/// bytes.
 #[derive(Clone, Debug)]
 struct Errors {
-    /// For each term, what its row pass moves a sum by, for each root mean square of a tile and its greatest sum: see [`Fit::units`].
+    /// For each term, what its row pass moves a sum by, for each root mean square of a tile and its
+    /// greatest sum: see [`Fit::units`].
     rows: Vec<[f64; 3]>,
     /// What the column pass moves it by.
     columns: [f64; 3],
@@ -234,8 +243,8 @@ impl Errors {
             outside += f64::from(MIDDLE) * across * down;
             size += across * down;
         }
-        // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum with its product. Where a
-        // byte's sum is greater than 256, it is 255 anyway.
+        // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum
+        // with its product. Where a byte's sum is greater than 256, it is 255 anyway.
         let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
         // A table of taps may differ from its factors or terms.
         let apart = match (filter.dense_f64(), filter.sum()) {
@@ -254,8 +263,8 @@ impl Errors {
     }
 }
 
-/// How far sums over any bytes may be off; `None` if the filter is no product, nor the sum of one or two. Infinite if f32
-/// has no room.
+/// How far sums over any bytes may be off; `None` if the filter is no product, nor the sum of one
+/// or two. Infinite if f32 has no room.
 pub(crate) fn error(filter: &Filter) -> Option<f64> {
     if filter.products().is_empty() {
         return None;
@@ -396,8 +405,9 @@ impl Work for Passes {
                 doubts: Doubts::NONE,
                 ..pass
             };
-            // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of these lines; the pass
-            // describes allocated memory, and the scratch has a place for all that is stored.
+            // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of
+            // these lines; the pass describes allocated memory, and the scratch has a place for all
+            // that is stored.
             unsafe {
                 enqueue(
                     &self.rows,
@@ -431,7 +441,8 @@ impl Work for Passes {
         };
         let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
         let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
-        // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels are there.
+        // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels
+        // are there.
         unsafe {
             enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)?
         };
@@ -498,7 +509,8 @@ fn grid(fit: &Fit, across: u32, down: u32) -> Grid {
     Grid { blocks: (across, down, 1), block: (width, height, 1), shared }
 }
 
-/// The distance from a byte at which a sum with this error is uncertain, as an f32 that is not greater.
+/// The distance from a byte at which a sum with this error is uncertain, as an f32 that is not
+/// greater.
 #[cfg(feature = "gpu")]
 fn near(error: f64) -> f32 {
     let near = 0.5 - error;

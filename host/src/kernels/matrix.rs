@@ -1,5 +1,5 @@
-//! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are made of them; launches
-//! `gpu-kernels/src/kernels/matrix.rs`.
+//! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are
+//! made of them; launches `gpu-kernels/src/kernels/matrix.rs`.
 
 use gpu_kernels::kernels::matrix::{ENTRIES, Matrix, TILES};
 use gpu_kernels::tile::strip::Ring;
@@ -68,12 +68,13 @@ pub(super) static MATRIX: Kernel = Kernel {
 /// Taps as multiples of a power of two, in balanced digits to the base 256.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
-    /// Row by row: taps times 2 to the power of `bits`, rounded unless there are fewer than three digits.
+    /// Row by row: taps times 2 to the power of `bits`, rounded unless there are fewer than three
+    /// digits.
     taps: Vec<i32>,
     bits: i32,
     digits: u32,
-    /// With three digits, what the second one's sums begin with, and the distance from a half at which a sum is in doubt; in units of a joined sum,
-    /// which lacks the lowest 8 bits.
+    /// With three digits, what the second one's sums begin with, and the distance from a half at
+    /// which a sum is in doubt; in units of a joined sum, which lacks the lowest 8 bits.
     start: i32,
     near: i32,
 }
@@ -128,10 +129,12 @@ impl Whole {
             let taps: Vec<i32> = exact.iter().map(|tap| (tap * unit).round() as i32).collect();
             let loss =
                 || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
-            // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so half of the error remains.
+            // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so
+            // half of the error remains.
             let centre = 127.5 * loss().sum::<f64>() / 256.0;
             let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) / 256.0;
-            // A joined sum lacks 8 bits: half of what they can be is added, and the other half is an error. So is half a unit of what is added.
+            // A joined sum lacks 8 bits: half of what they can be is added, and the other half is
+            // an error. So is half a unit of what is added.
             let error = 0.5 + 0.5 + error + in_f64 * unit / 256.0;
             let half = 1i64 << (bits - 9);
             if error >= half as f64 / 2.0 {
@@ -195,8 +198,9 @@ impl Whole {
     }
 }
 
-/// The heights of strips among which the launch chooses. Taller ones have fewer rows in common, but rows of many of them are spread
-/// over memory: measured on an H200, 8192x8192 u8 under 3x3 74 us with 64 rows, 84 with 128.
+/// The heights of strips among which the launch chooses. Taller ones have fewer rows in common, but
+/// rows of many of them are spread over memory: measured on an H200, 8192x8192 u8 under 3x3 74 us
+/// with 64 rows, 84 with 128.
 #[cfg(feature = "gpu")]
 const HEIGHTS: [u32; 4] = [64, 48, 32, 16];
 
@@ -281,8 +285,9 @@ impl Work for Products {
             // Rows of which no results are made yet are only brought.
             besides: 0.4 * f64::from((taps as u32 - 1).div_ceil(16)),
         };
-        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
-        // allocated memory, and has a list if results may be in doubt.
+        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for
+        // this layout; the pass describes allocated memory, and has a list if results may be in
+        // doubt.
         unsafe { whole::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 
@@ -375,7 +380,8 @@ mod tests {
         fn check(layout: &Layout, anchor_x: usize, fragments: &[u32]) {
             let (cols, rows) = (5, 3);
             let (apart, pitch) = (layout.apart(), 1000);
-            // The taps that a result of a strip's first 16 meets, by the row and the byte of shared memory.
+            // The taps that a result of a strip's first 16 meets, by the row and the byte of shared
+            // memory.
             for result in 0..16 {
                 let mut met = std::collections::BTreeMap::new();
                 let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);

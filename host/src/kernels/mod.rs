@@ -1,5 +1,5 @@
-//! apron's kernels: for each variant, which problems it takes, its predicted time, and its launch. There is one file for each
-//! kernel file in `gpu-kernels/src/kernels`, with the same name.
+//! apron's kernels: for each variant, which problems it takes, its predicted time, and its launch.
+//! There is one file for each kernel file in `gpu-kernels/src/kernels`, with the same name.
 
 mod direct;
 pub(crate) mod fourier;

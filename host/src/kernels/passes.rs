@@ -1,4 +1,5 @@
-//! Exact sums over products of a row and a column of bytes, in two passes: launches `gpu-kernels/src/kernels/passes.rs`.
+//! Exact sums over products of a row and a column of bytes, in two passes: launches
+//! `gpu-kernels/src/kernels/passes.rs`.
 
 use gpu_kernels::abi::{Pass, Region};
 use gpu_kernels::kernels::passes::{
@@ -18,8 +19,8 @@ use crate::{Error, Filter, Result, Variant};
 /// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Blocks of a launch for each that a GPU runs at a time, unless a row of results has more. Few, as the
-/// passes mostly return at once: each further block would take time for nothing.
+/// Blocks of a launch for each that a GPU runs at a time, unless a row of results has more. Few, as
+/// the passes mostly return at once: each further block would take time for nothing.
 const WAVES: u64 = 2;
 
 /// What the kernels take of a filter, but for its bands.
@@ -73,7 +74,8 @@ pub(crate) fn bands(filter: &Filter) -> Result<Vec<u32>> {
     Ok(bands)
 }
 
-/// Counts the uncertain results in the pass's list. If they are more than this share, the list is empty then, and [`launch`] computes all results.
+/// Counts the uncertain results in the pass's list. If they are more than this share, the list is
+/// empty then, and [`launch`] computes all results.
 pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> {
     let region = &job.pass.region;
     let results =
@@ -88,8 +90,8 @@ pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> 
     unsafe { stream.enqueue(passes_verdict, grid, &(job.pass, most)) }
 }
 
-/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large. If the pass has a list, they compute only if
-/// the last [`judge`] says so.
+/// Puts both passes into the stream, for bands of the region whose intermediate images are not too
+/// large. If the pass has a list, they compute only if the last [`judge`] says so.
 pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
@@ -144,8 +146,8 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
         let rows_grid = grid(passes_rows.name(), &of_rows.region, left, of_row, stream)?;
         let columns_grid =
             grid(passes_columns.name(), &of_columns.region, region.x0, of_column, stream)?;
-        // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated memory, and scratch has a place
-        // for each row that is read, of each term.
+        // SAFETY: blocks and shared memory are what the kernels state; the passes describe
+        // allocated memory, and scratch has a place for each row that is read, of each term.
         unsafe {
             for (term, (taps, _)) in addresses.iter().take(across.len()).enumerate() {
                 stream.enqueue(

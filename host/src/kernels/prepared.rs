@@ -1,4 +1,5 @@
-//! Preparation as a value: for a problem, a kernel returns a finished launch, or the reason why it cannot run.
+//! Preparation as a value: for a problem, a kernel returns a finished launch, or the reason why it
+//! cannot run.
 
 use std::fmt::Debug;
 
@@ -55,13 +56,14 @@ pub(crate) trait Work: Debug + Send + Sync {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()>;
 
-    /// Whether the kernels take all channels of a pixel at once, and copy those that are not filtered. Else each channel to filter is
-    /// a plane of its own to them.
+    /// Whether the kernels take all channels of a pixel at once, and copy those that are not
+    /// filtered. Else each channel to filter is a plane of its own to them.
     fn takes_pixels(&self) -> bool {
         false
     }
 
-    /// Whether all bytes made of bytes are right as the kernels store them: they leave none in doubt, or settle them.
+    /// Whether all bytes made of bytes are right as the kernels store them: they leave none in
+    /// doubt, or settle them.
     #[cfg(feature = "gpu")]
     fn settles(&self) -> bool {
         false
@@ -92,7 +94,8 @@ pub(crate) trait Work: Debug + Send + Sync {
 pub(crate) struct Tiles {
     /// Rows of results in a tile.
     pub(crate) step: usize,
-    /// Rows that are read for a result: the window's, and those by which the last of its parts is shorter than the others.
+    /// Rows that are read for a result: the window's, and those by which the last of its parts is
+    /// shorter than the others.
     pub(crate) reach: usize,
 }
 
@@ -114,8 +117,9 @@ pub(crate) struct Job<'a> {
 
 #[cfg(feature = "gpu")]
 impl Job<'_> {
-    /// Images of f32 in the stream's scratch, behind its first bytes, a multiple of 128: for the region's columns, these rows, as separate planes
-    /// without gaps but for rows that begin at multiples of 128 bytes.
+    /// Images of f32 in the stream's scratch, behind its first bytes, a multiple of 128: for the
+    /// region's columns, these rows, as separate planes without gaps but for rows that begin at
+    /// multiples of 128 bytes.
     pub(crate) fn scratch<const IMAGES: usize>(
         &self,
         behind: usize,

@@ -19,7 +19,8 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let Numerators { address, divisor, products } = job.taps.numerators()?;
     let fours = |count: i32| (count + 3) / 4;
     let of_table = Team::new(fours(window.cols), window.rows);
-    // SAFETY: the kernels take so many of these blocks; the pass has a list, and describes allocated memory.
+    // SAFETY: the kernels take so many of these blocks; the pass has a list, and describes
+    // allocated memory.
     unsafe {
         match products {
             Some((products, near)) => {
@@ -63,7 +64,8 @@ pub(crate) struct Numerators {
 }
 
 impl Numerators {
-    /// Those that define a filter's bytes: words, and what these are, as if they began at address 0.
+    /// Those that define a filter's bytes: words, and what these are, as if they began at
+    /// address 0.
     pub(crate) fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
         let table = |numerators: &[i64], by: whole::Divisor| {
             Ok((
@@ -125,7 +127,8 @@ impl Table {
     /// Of small windows: under larger ones sums over products take less time, by calculation.
     fn near(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Option<Self>> {
         const MOST_TAPS: usize = 65 * 65;
-        /// The greatest `sum |tap|` before the taps are rounded, as a power of two: below that of a table.
+        /// The greatest `sum |tap|` before the taps are rounded, as a power of two: below that of a
+        /// table.
         const SUM: u32 = 44;
         let WholeTaps::Products { terms, point, .. } = &whole.taps else { return Ok(None) };
         if cols * rows > MOST_TAPS {
@@ -197,7 +200,8 @@ fn words_of<const N: usize>(four: &[i64]) -> [u32; N] {
     words.map(u32::from_le_bytes)
 }
 
-/// Words of a product of a row and a column: a multiple of four, so that each product's begin at 16 bytes.
+/// Words of a product of a row and a column: a multiple of four, so that each product's begin at 16
+/// bytes.
 fn term_words((cols, rows): (usize, usize)) -> usize {
     let row = 2 * (ROW_PADDING.0 + cols + ROW_PADDING.1);
     (COLUMN_BYTES / 4 * rows.div_ceil(4) + row).next_multiple_of(4)
@@ -247,7 +251,8 @@ mod tests {
         }
     }
 
-    /// Kernels and the CPU make the same bytes of sums: near every half, where rounding turns, and far away.
+    /// Kernels and the CPU make the same bytes of sums: near every half, where rounding turns, and
+    /// far away.
     #[test]
     fn kernels_divide_as_the_definition_does() {
         let numbers =

@@ -1,4 +1,5 @@
-//! Means of bytes by running sums in whole numbers; launches `gpu-kernels/src/kernels/running_sums.rs`.
+//! Means of bytes by running sums in whole numbers; launches
+//! `gpu-kernels/src/kernels/running_sums.rs`.
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Window;
@@ -30,7 +31,8 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
     },
 };
 
-/// The divisor of a mean that these kernels take: every tap is one part of it, and they add up to 1 at most.
+/// The divisor of a mean that these kernels take: every tap is one part of it, and they add up to 1
+/// at most.
 pub(crate) fn mean(filter: &Filter) -> Option<u32> {
     let Whole { taps, divisor } = &filter.of_bytes().ok()?.whole;
     let Divisor::Number(divisor) = *divisor else { return None };
@@ -77,7 +79,8 @@ const HEIGHTS: [u32; 11] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512];
 /// The greatest reach with which a warp by itself has enough results.
 const NEAR: usize = 144;
 
-/// What a row takes that is added up before the first result, of one with results; and how many of these a strip takes as long as besides.
+/// What a row takes that is added up before the first result, of one with results; and how many of
+/// these a strip takes as long as besides.
 const BEFORE: f64 = 0.15;
 const BESIDES: f64 = 6.0;
 
@@ -124,9 +127,11 @@ impl Sums {
         (values + 3).div_ceil(4 * words(self.warps, self.reach) as usize)
     }
 
-    /// The height of strips with which all are soonest done, where so many run at a time; and how many rows all of these take then.
+    /// The height of strips with which all are soonest done, where so many run at a time; and how
+    /// many rows all of these take then.
     fn height(&self, rows: usize, strips: impl Fn(usize) -> f64, at_once: f64) -> (u32, f64) {
-        /// Strips at the image's edge come first, and take as long as so many others: what is left is done meanwhile.
+        /// Strips at the image's edge come first, and take as long as so many others: what is left
+        /// is done meanwhile.
         const EDGE: f64 = 2.5;
         let each = |height: u32| f64::from(height) + BESIDES + BEFORE * (rows - 1) as f64;
         let waves = |height: u32| strips(height as usize) / at_once;
@@ -187,7 +192,8 @@ impl Work for Sums {
             filtered as i32,
             of_strip as i32,
         );
-        // SAFETY: `find` checked the limits, and the shared memory; the pass describes allocated memory.
+        // SAFETY: `find` checked the limits, and the shared memory; the pass describes allocated
+        // memory.
         unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
         super::keep::restore(job, stream)
     }

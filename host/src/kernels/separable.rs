@@ -1,7 +1,9 @@
-//! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs`. The row pass writes scratch memory, the column
-//! pass reads it. For the sum of two terms there are two row passes, and one pass along the columns of both.
+//! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs`. The row
+//! pass writes scratch memory, the column pass reads it. For the sum of two terms there are two row
+//! passes, and one pass along the columns of both.
 //!
-//! A window of one row or one column is one pass of these from source to destination, and a variant of the direct family.
+//! A window of one row or one column is one pass of these from source to destination, and a variant
+//! of the direct family.
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::{Doubts, Epilogue, Region};
@@ -66,7 +68,8 @@ pub(super) enum RowPass {
     Any(Entry<(Pass, Window, *const f32)>),
 }
 
-/// An entry of the column pass, likewise. The argument after the window is the image before the row pass.
+/// An entry of the column pass, likewise. The argument after the window is the image before the row
+/// pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ColumnPass {
     Known {
@@ -74,7 +77,8 @@ pub(super) enum ColumnPass {
         entry: TapsEntry<(Pass, Window, Plane)>,
     },
     Any(Entry<(Pass, Window, Plane, *const f32)>),
-    /// For sums: then come how many terms there are, the second one's image, and what is outside it.
+    /// For sums: then come how many terms there are, the second one's image, and what is outside
+    /// it.
     Summed {
         terms: usize,
         entry: Entry<(Pass, Window, Plane, i32, Plane, f32, *const f32)>,
@@ -149,7 +153,8 @@ impl Work for Launch {
     }
 }
 
-/// The pass for a window of one row or one column: the direct family's bits, as its taps are added up in order, in one accumulator.
+/// The pass for a window of one row or one column: the direct family's bits, as its taps are added
+/// up in order, in one accumulator.
 #[derive(Debug)]
 pub(super) enum Line {
     Row(RowPass),
@@ -209,8 +214,9 @@ impl RowPass {
         let grid = Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK)
             .sharing(rows_shared(taps));
         let grid = stream.gpu().fitting(grid, job.planes);
-        // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
-        // allocated memory, and its destination has a place for all of the region.
+        // SAFETY: block and shared memory are those that the kernel's contract states for so many
+        // taps; the pass describes allocated memory, and its destination has a place for all of the
+        // region.
         unsafe {
             match *self {
                 Self::Known { entry, .. } => {
@@ -267,8 +273,9 @@ impl ColumnPass {
         let grid =
             Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
-        // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
-        // allocated memory; the column pass finds every row that it reads in the images, and the image before it where KEEP copies from.
+        // SAFETY: block and shared memory are those that the kernel's contract states for so many
+        // taps; the pass describes allocated memory; the column pass finds every row that it reads
+        // in the images, and the image before it where KEEP copies from.
         unsafe {
             match *self {
                 Self::Known { entry, .. } => {

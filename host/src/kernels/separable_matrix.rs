@@ -1,5 +1,6 @@
-//! Bytes to bytes on the tensor cores, a row and a column of taps, or the sum of two such products: all as whole numbers, and the bands that are made of them;
-//! launches `gpu-kernels/src/kernels/separable_matrix.rs`.
+//! Bytes to bytes on the tensor cores, a row and a column of taps, or the sum of two such products:
+//! all as whole numbers, and the bands that are made of them; launches
+//! `gpu-kernels/src/kernels/separable_matrix.rs`.
 
 use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix, stored_bytes};
 use gpu_kernels::tile::strip::{Ring, TILE};
@@ -57,13 +58,14 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     },
 };
 
-/// The taps of a filter's terms, each a product of a row and a column, as multiples of powers of two, for the kernel's two passes.
+/// The taps of a filter's terms, each a product of a row and a column, as multiples of powers of
+/// two, for the kernel's two passes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WholeTerms {
     /// One or two.
     terms: Vec<WholeTerm>,
-    /// What the sums of the second weight begin with, bits of a joined sum behind the point, and the distance from a half at which one is in
-    /// doubt.
+    /// What the sums of the second weight begin with, bits of a joined sum behind the point, and
+    /// the distance from a half at which one is in doubt.
     start: i32,
     shift: i32,
     near: i32,
@@ -88,7 +90,8 @@ struct WholeRow {
 }
 
 impl WholeRow {
-    /// A single tap of 1, which is a digit of its own, and so are a row sum's greatest eight bits: the byte. The others are 0.
+    /// A single tap of 1, which is a digit of its own, and so are a row sum's greatest eight bits:
+    /// the byte. The others are 0.
     fn one() -> Self {
         Self { taps: vec![1 << 22], tap_bits: 22, sum_bits: 16 }
     }
@@ -121,13 +124,15 @@ fn rounded(taps: &[f64], bits: i32) -> Vec<i32> {
 /// How a row pass's digits make a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Joining {
-    /// Its bits beyond those of the second digit's sums: 0 to 8, or more if the lower digits' are 0.
+    /// Its bits beyond those of the second digit's sums: 0 to 8, or more if the lower digits'
+    /// are 0.
     more: i32,
     /// What is added to those.
     start: i32,
 }
 
-/// The most bits of a joined sum behind the point; and how many numbers of them are tried, from the greatest on for which there is room.
+/// The most bits of a joined sum behind the point; and how many numbers of them are tried, from the
+/// greatest on for which there is room.
 const MOST_BITS: i32 = 22;
 const SHIFTS: usize = 2;
 
@@ -153,8 +158,10 @@ struct Part {
 /// A row and a column of taps.
 type Product = (Vec<f64>, Vec<f64>);
 
-/// Sums of products that are the same filter, each with how far its taps may be from those of the given one. Twice `r c + s d` is `(r + s)(c + d) + (r - s)(c - d)`: where two products
-/// are alike but for their sign, as in a difference of Gaussians, one factor of each of the new ones is small, and so is what is lost of it.
+/// Sums of products that are the same filter, each with how far its taps may be from those of the
+/// given one. Twice `r c + s d` is `(r + s)(c + d) + (r - s)(c - d)`: where two products are alike
+/// but for their sign, as in a difference of Gaussians, one factor of each of the new ones is
+/// small, and so is what is lost of it.
 fn mixed(products: Vec<Product>) -> Vec<(Vec<Product>, f64)> {
     let mut all = Vec::with_capacity(2);
     if let [(r, c), (s, d)] = &products[..] {
@@ -173,7 +180,8 @@ fn mixed(products: Vec<Product>) -> Vec<(Vec<Product>, f64)> {
 }
 
 impl Term {
-    /// Forms of a row and a column: what the one is multiplied by, the other is divided by. Of some, more is lost as digits are left out than of others, by chance.
+    /// Forms of a row and a column: what the one is multiplied by, the other is divided by. Of
+    /// some, more is lost as digits are left out than of others, by chance.
     fn forms(row: &[f64], column: &[f64]) -> Vec<Self> {
         /// Factors from 1 to 2: so many taps are gone through.
         const MOST: usize = 1 << 14;
@@ -216,7 +224,8 @@ impl Term {
             true => 0,
             false => (-255.0 * negative as f64 * 2f64.powi(more - 16)).ceil() as i64 + 1,
         };
-        // And half of what is cut off, as far as the second digit's sums have bits for it; else the column's sums take it into account.
+        // And half of what is cut off, as far as the second digit's sums have bits for it; else the
+        // column's sums take it into account.
         let half = if is_byte || more > 7 { 0 } else { 128 };
         let short = if is_byte || half > 0 { 0.0 } else { 0.5 };
 
@@ -261,18 +270,23 @@ impl Term {
 impl WholeTerms {
     /// The taps of a filter for bytes, or why they have no such form.
     ///
-    /// Let `r` and `c` be the taps of a term's row and column, and all of it be counted in units of a joined sum, of which `2^shift` are one
-    /// step of a byte. Between a sum over the exact taps and the joined one lie, for each term:
-    /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of 127.5 is added;
-    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down; nothing for a row of one tap, whose
-    ///   sums are the bytes (the tap itself goes to the column);
+    /// Let `r` and `c` be the taps of a term's row and column, and all of it be counted in units of
+    /// a joined sum, of which `2^shift` are one step of a byte. Between a sum over the exact taps
+    /// and the joined one lie, for each term:
+    /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of
+    ///   127.5 is added;
+    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's
+    ///   sums that are shifted down; nothing for a row of one tap, whose sums are the bytes (the
+    ///   tap itself goes to the column);
     /// - the column's taps, rounded: their error times half of the row sums' range;
-    /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
-    ///   those products can be, if their middle is added;
+    /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as
+    ///   much more or less, so half of the most that those products can be, if their middle is
+    ///   added;
     ///
     /// and, once for all of them:
     /// - the lowest weight's sums, shifted down: half a unit;
-    /// - the factor of a value itself, where a filter has one beside the products, rounded: its error times half of a byte's range;
+    /// - the factor of a value itself, where a filter has one beside the products, rounded: its
+    ///   error times half of a byte's range;
     /// - taps of a filter that are not quite the products of rows and columns.
     pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let terms = filter.products();
@@ -288,7 +302,8 @@ impl WholeTerms {
         if cols.max(rows) > MOST {
             return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
         }
-        // What a joined sum can be over bytes, in units of 255; and room for taps that are not quite the products.
+        // What a joined sum can be over bytes, in units of 255; and room for taps that are not
+        // quite the products.
         let weight = filter.weight() + apart;
         let pairs =
             terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
@@ -308,8 +323,9 @@ impl WholeTerms {
             .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
     }
 
-    /// With so many bits behind the point, if there is room, and if not too many results are in doubt. The filter's weight says how great sums are, and `others`
-    /// is an error of theirs that does not depend on the bits.
+    /// With so many bits behind the point, if there is room, and if not too many results are in
+    /// doubt. The filter's weight says how great sums are, and `others` is an error of theirs that
+    /// does not depend on the bits.
     fn with_bits(
         terms: &[Vec<Term>],
         point: f64,
@@ -341,7 +357,8 @@ impl WholeTerms {
         }
         let near = error as i64 + 1;
         let start = (middle + half + near as f64 - moved_sum).round() as i64;
-        // Sums on the way there may be greater: what they have too much for 32 bits is taken off again.
+        // Sums on the way there may be greater: what they have too much for 32 bits is taken off
+        // again.
         let greatest_sum = 255.0 * weight * unit + half + 2.0 * near as f64 + error;
         let start = i32::try_from(start).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
         Some(Self { terms: wholes, start, shift, near: near as i32, point: whole_point as i32 })
@@ -352,7 +369,8 @@ impl WholeTerms {
         2.0 * f64::from(self.near) / 2f64.powi(self.shift)
     }
 
-    /// The fragments of the rows, those of the columns, and what sums begin with, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
+    /// The fragments of the rows, those of the columns, and what sums begin with, as
+    /// `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, passes: &Passes) -> Vec<u32> {
         let Passes { layout, terms, .. } = passes;
@@ -366,7 +384,8 @@ impl WholeTerms {
                     for number in 0..3 {
                         for lane in 0..32 {
                             for word in 0..4 {
-                                // Rows `group` and `group + 8` of the first 16 of 32 elements, then of the others.
+                                // Rows `group` and `group + 8` of the first 16 of 32 elements, then
+                                // of the others.
                                 let (group, turn, upper, part) =
                                     (lane / 4, lane % 4, word % 2, word / 2);
                                 let byte = |i: usize| {
@@ -392,7 +411,8 @@ impl WholeTerms {
             self.terms.iter().flat_map(|term| term.column.iter().copied()).collect();
         let rows = columns.len() / terms;
         fragments(pairs, &columns, &|group, upper, block, i| {
-            // A lane's four rows of a block are two neighbours, and two that are 8 rows further down. The blocks of two terms come in turn.
+            // A lane's four rows of a block are two neighbours, and two that are 8 rows further
+            // down. The blocks of two terms come in turn.
             let row = 16 * (block / terms) + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
             let tap = row.checked_sub(group + 8 * upper).filter(|&tap| tap < rows)?;
             Some(block % terms * rows + tap)
@@ -442,7 +462,8 @@ impl Passes {
             );
         }
         let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));
-        // To part channels takes time for each 16 values of a row, too: measured from 9 to 101 taps, in pictures of 640x480 to 4096x4096.
+        // To part channels takes time for each 16 values of a row, too: measured from 9 to 101
+        // taps, in pictures of 640x480 to 4096x4096.
         let parted = channels > 2
             && terms * plain.steps(1) > MOST_STEPS
             && plain.halves >= 2 * apart.halves + 2;
@@ -460,8 +481,8 @@ impl Passes {
         Ok(passes)
     }
 
-    /// The rows of a strip. Those of all blocks are fetched, and kept as long as their values are added: results lie `anchor_y` rows below their window's
-    /// first row.
+    /// The rows of a strip. Those of all blocks are fetched, and kept as long as their values are
+    /// added: results lie `anchor_y` rows below their window's first row.
     fn ring(&self, anchor_y: usize) -> Ring {
         let kept = if self.point { self.blocks - anchor_y / 16 } else { 1 };
         self.layout.ring(self.entry.tiles, kept, (16 * self.blocks - 15, anchor_y))
@@ -498,7 +519,8 @@ impl Passes {
     /// The most strips that a multiprocessor works on at a time, as registers allow.
     const MOST_STRIPS: f64 = 16.0;
 
-    /// Strips that one multiprocessor of an H200 works on at a time, as its shared memory has room for them.
+    /// Strips that one multiprocessor of an H200 works on at a time, as its shared memory has room
+    /// for them.
     fn strips(&self) -> f64 {
         const SHARED: f64 = 228.0 * 1024.0;
         const RESERVED: f64 = 1024.0;
@@ -507,9 +529,11 @@ impl Passes {
             .clamp(1.0, Self::MOST_STRIPS)
     }
 
-    /// Microseconds of a strip at the image's edge, and to settle few results: what a small picture takes. From an H200.
+    /// Microseconds of a strip at the image's edge, and to settle few results: what a small picture
+    /// takes. From an H200.
     fn strip(&self, problem: &Problem) -> f64 {
-        /// For 16 rows, and for each half of 16 bytes of them, without and with parted channels; where shared memory has room for the most strips.
+        /// For 16 rows, and for each half of 16 bytes of them, without and with parted channels;
+        /// where shared memory has room for the most strips.
         const ROWS: [(f64, f64); 2] = [(0.0, 0.45), (2.2, 0.95)];
         /// For each tap.
         const SETTLED: f64 = 0.001;
@@ -562,8 +586,8 @@ impl Work for Passes {
             heights: &HEIGHTS,
             besides: self.blocks as f64 - 1.0,
         };
-        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this problem; the pass describes
-        // allocated memory, and has a list.
+        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for
+        // this problem; the pass describes allocated memory, and has a list.
         unsafe { whole::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 
@@ -580,7 +604,8 @@ mod tests {
         WholeTerms::new(filter).unwrap()
     }
 
-    /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own arithmetic.
+    /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own
+    /// arithmetic.
     fn joined(whole: &WholeTerms, window: &[u8]) -> i32 {
         let mut sums = [0, whole.start];
         let mut greatest = 0;

@@ -1,5 +1,5 @@
-//! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the image into strips, for the fused
-//! kernel too.
+//! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the
+//! image into strips, for the fused kernel too.
 
 use gpu_kernels::abi::{Epilogue, Plane, scalar};
 use gpu_kernels::kernels::flat::{DIRECT, FUSED, Flat, VALUES};
@@ -80,7 +80,8 @@ fn as_they_lie(table: &'static [Flat], problem: &Problem) -> Option<&'static Fla
     table.iter().find(fits)
 }
 
-/// Warps of a block. Neighbouring strips in one block read adjacent parts of a row. One and four warps differ by less than 2 %.
+/// Warps of a block. Neighbouring strips in one block read adjacent parts of a row. One and four
+/// warps differ by less than 2 %.
 const WARPS: u32 = 4;
 
 /// The fixed cost of a strip, in rows: filling the ring and starting the warp.
@@ -90,8 +91,9 @@ const START: u32 = 4;
 struct Heights {
     /// The greatest height, for up to so many taps: measured on an H200, and taken for all GPUs.
     most: &'static [(i32, u32)],
-    /// What a row of all strips takes where a multiprocessor has a single block, as a part of what it takes with as many as fit: in between,
-    /// time grows with the blocks of the multiprocessor that has most.
+    /// What a row of all strips takes where a multiprocessor has a single block, as a part of what
+    /// it takes with as many as fit: in between, time grows with the blocks of the multiprocessor
+    /// that has most.
     alone: f64,
 }
 
@@ -103,8 +105,9 @@ struct Heights {
 /// | 7 | 50 | direct 7x7, 6500x5200x3: 273 with 50 rows, 276 with 100, 283 with 200, 297 with 386, one wave |
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
 ///
-/// A row takes 0.23 us with a block of 17 taps on each multiprocessor, 0.32 with two and 0.4 with three, which is all that fit. Pictures of f32, in us
-/// (17 taps one row at a time, as they were taken then):
+/// A row takes 0.23 us with a block of 17 taps on each multiprocessor, 0.32 with two and 0.4 with
+/// three, which is all that fit. Pictures of f32, in us (17 taps one row at a time, as they were
+/// taken then):
 ///
 /// | rows | 4 | 6 | 8 | 10 | 16 | 20 | 24 | 32 | 48 | 64 | chosen |
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -116,23 +119,28 @@ struct Heights {
 /// | fused 17, 4096x4096 | 183 | 136 | 114 | 98 | 80 | 73 | 67 | 62 | 56 | 65 | 84 |
 const F32: Heights = Heights { most: &[(5, 32), (7, 50), (i32::MAX, 512)], alone: 0.4 };
 
-/// For values of 8 and 16 bits. Strips at the image's edges take longer than others, so a launch should have several waves.
+/// For values of 8 and 16 bits. Strips at the image's edges take longer than others, so a launch
+/// should have several waves.
 ///
 /// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
 /// | --- | --- | --- |
 /// | 7 | 32 | direct 3x3: 158 / 492 with 32 rows, 158 / 515 with 16, 171 / 500 with 64, 231 / 565 with 128 |
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 ///
-/// A wave that is not full counts as one: with 0.3, 9x9 of 2048x2048 u16 takes 51.7 us and not 49.1, 17 taps of 1920x1080x3 u8 into f32 67.8 and not 65.5.
+/// A wave that is not full counts as one: with 0.3, 9x9 of 2048x2048 u16 takes 51.7 us and not
+/// 49.1, 17 taps of 1920x1080x3 u8 into f32 67.8 and not 65.5.
 const PARTED: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 };
 
 /// The most rows of a strip of values as they lie in memory.
 const MOST_FLAT: u32 = 84;
 
-/// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of what a full GPU takes for a row of all its strips.
+/// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of
+/// what a full GPU takes for a row of all its strips.
 ///
-/// A launch takes as long as a full GPU needs for all rows, and then for a strip by itself: many strips end at different times, so what counts is their number, not how many
-/// waves that is. Measured on an H200, us, for heights of strips; in bold the one that is nearest to the chosen one:
+/// A launch takes as long as a full GPU needs for all rows, and then for a strip by itself: many
+/// strips end at different times, so what counts is their number, not how many waves that is.
+/// Measured on an H200, us, for heights of strips; in bold the one that is nearest to the chosen
+/// one:
 ///
 /// | u8 | 4 | 6 | 8 | 12 | 24 | 32 | 40 | 48 |
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -158,7 +166,8 @@ pub(super) struct Strips {
 struct Parted {
     strip: sliding::Parted,
     channels: u32,
-    /// The kernel for values as they lie in memory, if there is one: for passes that [`flat_takes`].
+    /// The kernel for values as they lie in memory, if there is one: for passes that
+    /// [`flat_takes`].
     flat: Option<&'static Flat>,
 }
 
@@ -221,11 +230,13 @@ impl Strips {
         Ok(Self { taken, entry, parted: None })
     }
 
-    /// The rows of a strip for a region of `height` rows that is `across` blocks wide (all planes together), on a device
-    /// that runs `slots` blocks of the kernel at a time, on so many multiprocessors.
+    /// The rows of a strip for a region of `height` rows that is `across` blocks wide (all planes
+    /// together), on a device that runs `slots` blocks of the kernel at a time, on so many
+    /// multiprocessors.
     ///
-    /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
-    /// strip, so the strips should also fill whole waves, or all multiprocessors alike.
+    /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a
+    /// launch ends with its last strip, so the strips should also fill whole waves, or all
+    /// multiprocessors alike.
     #[cfg(any(feature = "gpu", test))]
     fn rows(
         &self,
@@ -249,7 +260,8 @@ impl Strips {
             };
             f64::from(rows + taps as u32 - 1 + START) * ((blocks / places) as f64 + last)
         };
-        // A strip's rows of input are whole groups: those that complete no row of it would be computed for nothing.
+        // A strip's rows of input are whole groups: those that complete no row of it would be
+        // computed for nothing.
         let all = (1..=most.div_ceil(step)).map(|groups| groups * step - (taps as u32 - 1) % step);
         all.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(step)
     }
@@ -277,7 +289,8 @@ impl Strips {
 }
 
 impl Work for Strips {
-    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
+    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels
+    /// to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
@@ -332,8 +345,9 @@ impl Work for Strips {
                 rows as i32,
                 filtered as i32,
             );
-            // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has a warp for each channel. Both have
-            // the shared memory for their rows; the pass describes allocated memory.
+            // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has
+            // a warp for each channel. Both have the shared memory for their rows; the pass
+            // describes allocated memory.
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
             return super::keep::restore(job, stream);
         }
@@ -348,8 +362,8 @@ impl Work for Strips {
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
-        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the pass describes allocated
-        // memory.
+        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the
+        // pass describes allocated memory.
         unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
         super::keep::restore(job, stream)
     }
@@ -359,7 +373,8 @@ impl Work for Strips {
     }
 }
 
-/// Whether the kernel for values as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs` has its limits.
+/// Whether the kernel for values as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs`
+/// has its limits.
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     let pass = &job.pass;
@@ -391,7 +406,8 @@ fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// The heights that the table of [`F32`] says, with as many blocks of four warps a multiprocessor as the entries' registers leave room for.
+    /// The heights that the table of [`F32`] says, with as many blocks of four warps a
+    /// multiprocessor as the entries' registers leave room for.
     #[test]
     fn strips_fill_waves() {
         let measured = [
@@ -414,7 +430,8 @@ mod tests {
         }
     }
 
-    /// The heights that the table of [`ALONE_FLAT`] has in bold, with as many warps a multiprocessor as the entries' registers leave room for.
+    /// The heights that the table of [`ALONE_FLAT`] has in bold, with as many warps a
+    /// multiprocessor as the entries' registers leave room for.
     #[test]
     fn strips_of_values_as_they_lie() {
         let [small, large] = [(1080, 1920 * 3), (8192, 8192 * 3)];

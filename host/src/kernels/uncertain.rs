@@ -1,10 +1,12 @@
-//! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what decides them then.
+//! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what
+//! decides them then.
 
 use super::whole::few;
 use crate::Filter;
 use crate::round::{self, Order};
 
-/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
+/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is
+/// in doubt.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncertainty {
     /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
@@ -43,7 +45,8 @@ impl Uncertainty {
         Self { near, share, least: least_listed(filter, ties), passes }
     }
 
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which
+    /// such a share is in doubt.
     pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
         if share == 0.0 {
             return Self::NONE;
@@ -59,7 +62,8 @@ impl Uncertainty {
         }
     }
 
-    /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].
+    /// Places of each of so many segments of a list for so many results: four times those expected,
+    /// and those of [`least_listed`].
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
         const MOST: f64 = 16384.0;
         let evenly = results as f64 / segments as f64;
@@ -73,11 +77,13 @@ fn exactly(filter: &Filter, share: f64) -> Option<Exactly> {
     Some(if share > few { Exactly::Always } else { Exactly::Beyond(few) })
 }
 
-/// The share of results that a list has room for at least, so that it is seldom too short: pictures have areas where all is in doubt.
+/// The share of results that a list has room for at least, so that it is seldom too short: pictures
+/// have areas where all is in doubt.
 fn least_listed(filter: &Filter, ties: f64) -> f64 {
     /// Of sums that are often ties: pictures of two values and gradients have many more.
     const TIES: f64 = 0.2;
-    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256, each of which is in doubt or not, wherever it comes.
+    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256,
+    /// each of which is in doubt or not, wherever it comes.
     const LINE: f64 = 0.06;
     const LEAST: f64 = 0.01;
     if ties > 0.0 {

@@ -1,5 +1,5 @@
-//! What kernels on the tensor cores share: what problems they take, taps in digits, where a strip's rows lie, and the launch. Goes with
-//! `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
+//! What kernels on the tensor cores share: what problems they take, taps in digits, where a strip's
+//! rows lie, and the launch. Goes with `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
 
 use gpu_kernels::abi::scalar;
 #[cfg(feature = "gpu")]
@@ -33,7 +33,8 @@ pub(crate) struct Digits {
 pub(crate) struct Numbers {
     /// All taps of the window.
     pub(crate) window: Option<Digits>,
-    /// Products of a row and a column, whose digits are three: the share of results that are in doubt.
+    /// Products of a row and a column, whose digits are three: the share of results that are in
+    /// doubt.
     pub(crate) terms: Option<f64>,
     /// The divisor of a mean that running sums take: see [`super::running_sums::mean`].
     pub(crate) mean: Option<u32>,
@@ -51,7 +52,8 @@ pub(crate) fn two_terms(whole: &Whole) -> Option<&[(Vec<i64>, Vec<i64>)]> {
     }
 }
 
-/// Microseconds that exact passes take for a million results: 801 and 8001 taps on 8192x8192, an H100.
+/// Microseconds that exact passes take for a million results: 801 and 8001 taps on 8192x8192, an
+/// H100.
 pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
     const RESULT: f64 = 6.0;
     const ROW_TAP: f64 = 0.025;
@@ -59,8 +61,8 @@ pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
     RESULT + terms as f64 * (ROW_TAP * (cols + 15) as f64 + COLUMN_TAP * (rows + 15) as f64)
 }
 
-/// The share of uncertain results beyond which exact passes over all results are faster than to resolve each; `None` if they do not
-/// take the filter, or if they are hardly ever faster.
+/// The share of uncertain results beyond which exact passes over all results are faster than to
+/// resolve each; `None` if they do not take the filter, or if they are hardly ever faster.
 pub(crate) fn few(filter: &Filter) -> Option<f64> {
     /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
     const RESOLVE: f64 = 0.09;
@@ -83,7 +85,8 @@ pub(super) fn digit(number: impl Into<i64>, digit: u32) -> i8 {
     rest as i8
 }
 
-/// The channels side by side, if kernels on the tensor cores take them, and the types, the border and the width.
+/// The channels side by side, if kernels on the tensor cores take them, and the types, the border
+/// and the width.
 pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     let Problem { source, target, width, border, side_by_side: channels, .. } = *problem;
     if (source, target) != (Scalar::U8, Scalar::U8) {
@@ -109,7 +112,8 @@ pub(super) struct Layout {
     pub(super) channels: usize,
     /// Whether they are parted: a value is a pixel then, and each channel is a tile.
     pub(super) parted: bool,
-    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of 4, so that four results of a lane are a word.
+    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of
+    /// 4, so that four results of a lane are a word.
     pub(super) left: usize,
     /// How many of them are not needed.
     pub(super) lead: usize,
@@ -124,7 +128,8 @@ impl Layout {
         let Problem { cols, anchor_x, .. } = *problem;
         let apart = if parted { 1 } else { channels };
         let ahead = apart * anchor_x;
-        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs no more halves.
+        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs
+        // no more halves.
         let layout = |multiple: usize| {
             let left = ahead.next_multiple_of(multiple);
             let lead = left - ahead;
@@ -149,12 +154,14 @@ impl Layout {
         if self.parted { self.channels } else { 1 }
     }
 
-    /// Products for each digit and band, over so many rows of taps: times 32 bytes, two halves each.
+    /// Products for each digit and band, over so many rows of taps: times 32 bytes, two halves
+    /// each.
     pub(super) fn steps(&self, rows: usize) -> usize {
         (rows * self.halves).div_ceil(2)
     }
 
-    /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those that are under way.
+    /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those
+    /// that are under way.
     pub(super) fn ring(
         &self,
         tiles: usize,
@@ -196,21 +203,23 @@ pub(super) struct Strips<'a> {
     pub(super) besides: f64,
 }
 
-/// The height of strips with which all are soonest done: of those with so many rows there are so many waves.
+/// The height of strips with which all are soonest done: of those with so many rows there are so
+/// many waves.
 ///
-/// Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all strips, and half as long again. Strips of a first wave run
-/// at the same time, however few they are; later ones begin as soon as there is room.
+/// Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all
+/// strips, and half as long again. Strips of a first wave run at the same time, however few they
+/// are; later ones begin as soon as there is room.
 pub(super) fn height_of_strips(heights: &[u32], besides: f64, waves: impl Fn(u32) -> f64) -> u32 {
     let cost = |rows: u32| (f64::from(rows / 16) + besides) * (waves(rows).max(1.0) + 0.57);
     heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights")
 }
 
-/// Puts a kernel into the stream that slides down strips; then, if the border says so, the one that copies the pixels to keep. Strips have the
-/// one of the heights with which all are soonest done.
+/// Puts a kernel into the stream that slides down strips; then, if the border says so, the one that
+/// copies the pixels to keep. Strips have the one of the heights with which all are soonest done.
 ///
 /// # Safety
-/// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the pass describes allocated memory, and has a list if
-/// results may be in doubt.
+/// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the
+/// pass describes allocated memory, and has a list if results may be in doubt.
 #[cfg(feature = "gpu")]
 pub(super) unsafe fn launch<B: Copy>(
     entry: Entry<(Pass, B, i32, i32, i32)>,

@@ -1,11 +1,15 @@
-//! [`Device::Auto`](crate::Device::Auto): each call runs where it is faster, from the caller's memory to the caller's memory.
+//! [`Device::Auto`](crate::Device::Auto): each call runs where it is faster, from the caller's
+//! memory to the caller's memory.
 //!
-//! The reckoning has three parts, all of them functions of numbers. [`Load::on_gpu`] predicts the time of a call by way of a GPU, where
-//! copies over the link, kernels and copies of the host's overlap. [`Learned`] corrects predictions by what calls have taken. [`Odds::verdict`]
-//! weighs the two devices, and what has to be paid before the GPU can be used: as long as a payment is larger than all that it would
-//! have saved so far, it is not made. So a program loses at most as much as it would have done well to pay, and then pays once.
+//! The reckoning has three parts, all of them functions of numbers. [`Load::on_gpu`] predicts the
+//! time of a call by way of a GPU, where copies over the link, kernels and copies of the host's
+//! overlap. [`Learned`] corrects predictions by what calls have taken. [`Odds::verdict`] weighs the
+//! two devices, and what has to be paid before the GPU can be used: as long as a payment is larger
+//! than all that it would have saved so far, it is not made. So a program loses at most as much as
+//! it would have done well to pay, and then pays once.
 //!
-//! What a process knows is in `host/src/gpu/opening.rs` (the GPU and its link) and in [`known`] (the corrections).
+//! What a process knows is in `host/src/gpu/opening.rs` (the GPU and its link) and in [`known`]
+//! (the corrections).
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -23,8 +27,9 @@ pub(crate) const OPENING: f64 = 0.25;
 #[cfg(feature = "gpu")]
 pub(crate) const MEASURING: f64 = 0.003;
 
-/// Seconds that a call by way of the GPU takes beside its bands, and that a band takes on the host. From `cargo xtask bench flow` on an
-/// H200: 256x256 bytes take 45 us, and a picture's time is 12 us more for each band than its copies and kernels say.
+/// Seconds that a call by way of the GPU takes beside its bands, and that a band takes on the host.
+/// From `cargo xtask bench flow` on an H200: 256x256 bytes take 45 us, and a picture's time is 12
+/// us more for each band than its copies and kernels say.
 const GPU_CALL: f64 = 26e-6;
 const GPU_BAND: f64 = 12e-6;
 
@@ -32,8 +37,8 @@ const GPU_BAND: f64 = 12e-6;
 const COPIED_BAND: f64 = 50e-6;
 const COPIED_ALONE: f64 = (512 << 10) as f64;
 
-/// Seconds of a plan's first call on a GPU beyond those of the next: it makes streams and takes memory. Pinned memory comes at so many
-/// bytes a second.
+/// Seconds of a plan's first call on a GPU beyond those of the next: it makes streams and takes
+/// memory. Pinned memory comes at so many bytes a second.
 const SETUP: f64 = 1e-3;
 const PINNING: f64 = 5e9;
 
@@ -43,23 +48,25 @@ const LANES: f64 = 3.0;
 /// Measured times are believed up to this many times the predicted ones.
 const BELIEVED: f64 = 64.0;
 
-/// A call is tried on the slower device if that is predicted to take at most so many times as long: until three calls have been measured
-/// there, and then.
+/// A call is tried on the slower device if that is predicted to take at most so many times as long:
+/// until three calls have been measured there, and then.
 const HOPELESS: [f64; 2] = [32.0, 2.0];
 
-/// Calls on the faster device take at least so many times what a trial of the slower one costs more: before its first trial, before the
-/// next two, and before any other.
+/// Calls on the faster device take at least so many times what a trial of the slower one costs
+/// more: before its first trial, before the next two, and before any other.
 const PATIENCE: [f64; 3] = [4.0, 2.0, 192.0];
 
-/// Trials of a device come in a row of three if it seems to take at most so many times as long: a device that has waited takes longer than
-/// one that is at work. With other calls between them, 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 52.
+/// Trials of a device come in a row of three if it seems to take at most so many times as long: a
+/// device that has waited takes longer than one that is at work. With other calls between them,
+/// 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 52.
 const CLOSE: f64 = 4.0;
 const ROW: u32 = 3;
 
 /// Most kinds of calls to remember.
 const MOST_KINDS: usize = 4096;
 
-/// What a call is about, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and type, from host memory to host memory.
+/// What a call is about, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and
+/// type, from host memory to host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Width, height and channels of each picture.
@@ -68,7 +75,8 @@ pub struct Work {
     pub source: Scalar,
     /// The type of the results.
     pub target: Scalar,
-    /// How many pictures a call has: 1 for [`Plan::run`](crate::Plan::run), more for [`Plan::run_batch`](crate::Plan::run_batch).
+    /// How many pictures a call has: 1 for [`Plan::run`](crate::Plan::run), more for
+    /// [`Plan::run_batch`](crate::Plan::run_batch).
     pub pictures: usize,
     /// Whether pictures and results are in pinned memory: see `apron::gpu::HostImage`.
     pub pinned: bool,
@@ -81,7 +89,8 @@ impl Work {
     }
 }
 
-/// The predicted times of a call, and what [`Device::Auto`] makes of them. From [`Plan::reckoning`](crate::Plan::reckoning).
+/// The predicted times of a call, and what [`Device::Auto`] makes of them. From
+/// [`Plan::reckoning`](crate::Plan::reckoning).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Reckoning {
@@ -93,7 +102,8 @@ pub struct Reckoning {
     pub cpu: Option<Duration>,
     /// The CPU's threads.
     pub threads: usize,
-    /// The time by way of the GPU and its parts; `None` if there is no GPU, or if the plan's variant cannot run there.
+    /// The time by way of the GPU and its parts; `None` if there is no GPU, or if the plan's
+    /// variant cannot run there.
     pub gpu: Option<ReckonedGpu>,
 }
 
@@ -101,7 +111,8 @@ pub struct Reckoning {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReckonedGpu {
-    /// From host memory to host memory, of an open GPU, after a plan's first call. Parts overlap, so it is less than their sum.
+    /// From host memory to host memory, of an open GPU, after a plan's first call. Parts overlap,
+    /// so it is less than their sum.
     pub total: Duration,
     /// Copies over the link, both ways at once.
     pub link: Duration,
@@ -115,11 +126,13 @@ pub struct ReckonedGpu {
     pub setup: Duration,
     /// What it takes to open the GPU; zero if it is open.
     pub opening: Duration,
-    /// Bytes a second over the link, up and down, if they were measured; else those of PCI Express 4 are assumed, and an H200.
+    /// Bytes a second over the link, up and down, if they were measured; else those of PCI Express
+    /// 4 are assumed, and an H200.
     pub measured: Option<(f64, f64)>,
 }
 
-/// Bytes a second over the link to a GPU: to it, from it, and the sum where copies go both ways at once.
+/// Bytes a second over the link to a GPU: to it, from it, and the sum where copies go both ways at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
     pub(crate) up: f64,
@@ -165,8 +178,8 @@ impl Load {
         (picture / each, each * self.pictures)
     }
 
-    /// The time by way of a GPU whose kernels take so many seconds: bands follow each other through the stages, of which the slowest sets
-    /// the pace.
+    /// The time by way of a GPU whose kernels take so many seconds: bands follow each other through
+    /// the stages, of which the slowest sets the pace.
     pub(crate) fn on_gpu(&self, kernel: f64, link: Link, threads: usize) -> OnGpu {
         let (_, bands) = self.bands();
         let (up, down) = (self.source / link.up, self.results / link.down);
@@ -181,7 +194,8 @@ impl Load {
         OnGpu { total: call + through + (bands - 1.0) * pace, link: copies, kernel, staging, call }
     }
 
-    /// Bytes of pinned memory that a plan keeps for such calls, and the seconds that its first one takes longer.
+    /// Bytes of pinned memory that a plan keeps for such calls, and the seconds that its first one
+    /// takes longer.
     pub(crate) fn setup(&self) -> (f64, f64) {
         let (band, bands) = self.bands();
         let share = self.staged / self.source.max(self.results);
@@ -207,7 +221,8 @@ impl Where {
     }
 }
 
-/// How a measured time compares with the predicted one: the least of the last three, as what goes wrong makes a run slower.
+/// How a measured time compares with the predicted one: the least of the last three, as what goes
+/// wrong makes a run slower.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ratio {
     last: [f64; 3],
@@ -297,7 +312,8 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     kinds: HashMap<u64, Experience>,
-    /// On the CPU and on the GPU, for bytes made of bytes and for all others: for calls of a kind that has not been measured.
+    /// On the CPU and on the GPU, for bytes made of bytes and for all others: for calls of a kind
+    /// that has not been measured.
     trends: [[Trend; 2]; 2],
 }
 
@@ -328,7 +344,8 @@ impl Learned {
         self.trend(kind, place).note(measured / predicted);
     }
 
-    /// Whether a call should go to the device that seems to be slower, to see whether it still is; `setup` is what the GPU takes beside.
+    /// Whether a call should go to the device that seems to be slower, to see whether it still is;
+    /// `setup` is what the GPU takes beside.
     pub(crate) fn tries(&self, kind: Kind, times: Pair, setup: f64) -> bool {
         let Some(mut known) = self.kinds.get(&kind.hash).copied() else { return false };
         let faster = times.faster();
@@ -441,7 +458,8 @@ impl Odds {
             Readiness::Ready if loss == 0.0 => Verdict::CpuFaster,
             Readiness::Ready if self.lost + loss >= self.setup => Verdict::GpuFaster,
             Readiness::Ready => Verdict::NotSetUp,
-            // Open already, for other plans: it takes little to make it ready, and without a trial nobody knows.
+            // Open already, for other plans: it takes little to make it ready, and without a trial
+            // nobody knows.
             Readiness::Closed { cost, .. } if self.tries && cost < OPENING => Verdict::OpenBeside,
             _ if loss == 0.0 => Verdict::CpuFaster,
             Readiness::UnderWay if loss >= OPENING + self.setup => Verdict::OpenNow,
@@ -499,7 +517,8 @@ mod tests {
         Load { pictures, source: all, results: all, staged: if pinned { 0.0 } else { 2.0 * all } }
     }
 
-    /// Times that `cargo xtask bench flow` has measured on an H200, in microseconds, are predicted within a factor.
+    /// Times that `cargo xtask bench flow` has measured on an H200, in microseconds, are predicted
+    /// within a factor.
     #[test]
     fn measured_times_are_predicted() {
         for (what, pictures, bytes, kernel, pinned, ordinary) in [
@@ -550,7 +569,8 @@ mod tests {
         assert_eq!(Odds { lost: 1.6e-3, ..new }.verdict(), Verdict::GpuFaster);
         assert_eq!(Odds { tries: true, ..new }.verdict(), Verdict::Trial(Where::Cpu));
         assert_eq!(odds(9.0, 1.0, Readiness::Never).verdict(), Verdict::NoGpu);
-        // One that is open, but not for these plans, is made ready for a trial; one that is not, is not opened for it.
+        // One that is open, but not for these plans, is made ready for a trial; one that is not, is
+        // not opened for it.
         let trial =
             |cost| Odds { tries: true, ..odds(1e-5, 5e-5, Readiness::Closed { cost, lost: 0.0 }) };
         assert_eq!(trial(3e-3).verdict(), Verdict::OpenBeside);
@@ -568,8 +588,9 @@ mod tests {
         );
     }
 
-    /// Whatever calls there are, and whenever they end: what they take is at most twice as long as with the best decision made in
-    /// advance, which is to open the GPU at once or never; if opening takes as long as was thought.
+    /// Whatever calls there are, and whenever they end: what they take is at most twice as long as
+    /// with the best decision made in advance, which is to open the GPU at once or never; if
+    /// opening takes as long as was thought.
     #[test]
     fn at_most_twice_the_time_of_who_knows_the_future() {
         let mut rng = fastrand_like(7);
@@ -642,8 +663,9 @@ mod tests {
         assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
     }
 
-    /// Calls on two devices whose true times differ from the predicted ones, in any way: after some calls nearly all go to the faster
-    /// device, also when a first measurement was wrong, and trials take a small part of the time.
+    /// Calls on two devices whose true times differ from the predicted ones, in any way: after some
+    /// calls nearly all go to the faster device, also when a first measurement was wrong, and
+    /// trials take a small part of the time.
     #[test]
     fn wrong_predictions_heal() {
         for (true_cpu, true_gpu, first, rested) in [

@@ -21,9 +21,10 @@ use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 pub struct Candidate {
     /// The variant.
     pub variant: Variant,
-    /// How long it should take, with pictures in the device's memory, and what it takes to round bytes made of bytes: as measured on an H200,
-    /// on an H100, or on processor cores with AVX-512, for the number of pixels and of threads. For other GPUs an H200's time is scaled by
-    /// the memory's speed; their order is much the same. `None` if the variant is declined.
+    /// How long it should take, with pictures in the device's memory, and what it takes to round
+    /// bytes made of bytes: as measured on an H200, on an H100, or on processor cores with AVX-512,
+    /// for the number of pixels and of threads. For other GPUs an H200's time is scaled by the
+    /// memory's speed; their order is much the same. `None` if the variant is declined.
     pub predicted: Option<Duration>,
     /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
@@ -32,8 +33,8 @@ pub struct Candidate {
 /// Microseconds to start a kernel and to fill the device with its blocks.
 const LAUNCH: f64 = 4.0;
 
-/// Microseconds besides: for the first tile of kernels whose tiles are long work, as measured on an H200 with pictures of few tiles, and for the
-/// second of two passes.
+/// Microseconds besides: for the first tile of kernels whose tiles are long work, as measured on an
+/// H200 with pictures of few tiles, and for the second of two passes.
 const BESIDES: &[(Variant, f64)] = &[
     (Variant::Separable, LAUNCH),
     (Variant::Fourier, 25.0),
@@ -42,27 +43,30 @@ const BESIDES: &[(Variant, f64)] = &[
     (Variant::RunningSums, 6.0),
 ];
 
-/// Results in a row of all strips that a GPU works on at a time, about; the rows of a strip, of a small picture at least and of a large one;
-/// and microseconds for a row of a strip, if there are few. From an H200.
+/// Results in a row of all strips that a GPU works on at a time, about; the rows of a strip, of a
+/// small picture at least and of a large one; and microseconds for a row of a strip, if there are
+/// few. From an H200.
 const STRIPS: f64 = 200e3;
 const LEAST_ROWS: f64 = 7.0;
 const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
 /// Microseconds to resolve what is uncertain of bytes on a GPU: for a launch; for each of a million
-/// results, and its taps; and for a tap of a result that its threads take alone. Reckoned for an H200.
+/// results, and its taps; and for a tap of a result that its threads take alone. Reckoned for an
+/// H200.
 const RESOLVE: f64 = 3.0;
 const RESOLVE_EACH: f64 = 200.0;
 const RESOLVE_TAP: f64 = 0.4;
 const RESOLVE_ALONE: f64 = 0.002;
 
-/// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
-/// of bytes, which are counted.
+/// The CPU's code, by the variants that stand for it. All variants of a family run the same code
+/// there, but for means of bytes, which are counted.
 const ON_CPU: [Variant; 4] =
     [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
 
 impl Problem {
-    /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
+    /// The kernel with the shortest predicted time among those that take the problem, ready to
+    /// launch. Slower ones are not prepared.
     #[cfg(feature = "gpu")]
     pub(crate) fn choose_kernel(&self) -> Result<Prepared> {
         let mut kernels: Vec<_> =
@@ -95,8 +99,8 @@ impl Problem {
         (kernel(variant).prepare)(self).map_err(|why| unsupported(variant, &why))
     }
 
-    /// What runs on the CPU, as the variant that stands for it: the filter's family, or for bytes made of bytes what has
-    /// the shortest predicted time. Every call asks for it.
+    /// What runs on the CPU, as the variant that stands for it: the filter's family, or for bytes
+    /// made of bytes what has the shortest predicted time. Every call asks for it.
     pub(crate) fn choose_on_cpu(&self) -> Variant {
         match (self.family(), self.place) {
             (Some((family, _)), _) => self.on_cpu(family),
@@ -154,8 +158,8 @@ impl Problem {
         }
     }
 
-    /// How long the fastest of the direct family takes, whether a plan may choose it or not: gradients and weighted colours are
-    /// predicted by it.
+    /// How long the fastest of the direct family takes, whether a plan may choose it or not:
+    /// gradients and weighted colours are predicted by it.
     pub(crate) fn time_of_direct(&self) -> Duration {
         // On the CPU tap by tap, as no other code of bytes takes these.
         let problem = match self.place {
@@ -168,7 +172,8 @@ impl Problem {
         runs.map(|variant| problem.time_of(variant)).min().unwrap_or_default()
     }
 
-    /// Whether a variant takes the problem; on the CPU, whether its code is what runs for its family.
+    /// Whether a variant takes the problem; on the CPU, whether its code is what runs for its
+    /// family.
     fn runs(&self, variant: Variant) -> Result<(), Why> {
         match self.place {
             Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
@@ -212,14 +217,16 @@ impl Problem {
         self.rounding.map(|rounding| rounding.on_cpu.way(family, pixels, self.side_by_side))
     }
 
-    /// Whether the requested variant runs on the CPU, where any variant of a family that exists does.
+    /// Whether the requested variant runs on the CPU, where any variant of a family that exists
+    /// does.
     pub(crate) fn check_on_cpu(&self, variant: Variant) -> Result<Variant> {
         self.has_family(variant.family())
             .map(|()| variant)
             .map_err(|why| unsupported(variant, &why))
     }
 
-    /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
+    /// Whether a plan may choose a variant by its time. These rules keep a result's bits
+    /// independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
         self.may_be(variant.family())?;
         if variant == Variant::SpectraPasses && self.rounding.is_none() {
@@ -228,8 +235,8 @@ impl Problem {
             );
         }
         let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
-        // Of pixels of one value a sum is that value then, which is never uncertain; else all of a flat
-        // part of a picture could be.
+        // Of pixels of one value a sum is that value then, which is never uncertain; else all of a
+        // flat part of a picture could be.
         let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);
         match variant {
             Variant::Fourier if in_passes => {
@@ -247,9 +254,9 @@ impl Problem {
         }
     }
 
-    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if it
-    /// takes one; those for bytes alone have that in theirs. The rest of rounding takes all of them about
-    /// as long; but sums by 2-D spectra leave many more uncertain.
+    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if
+    /// it takes one; those for bytes alone have that in theirs. The rest of rounding takes all of
+    /// them about as long; but sums by 2-D spectra leave many more uncertain.
     fn order(&self, kernel: &Kernel) -> Duration {
         if self.makes_bytes() && kernel.variant == Variant::Fourier {
             return self.predict(kernel);
@@ -265,7 +272,8 @@ impl Problem {
 
     /// A kernel's own time.
     fn rank(&self, kernel: &Kernel) -> Duration {
-        // Kernels without entries of their own for stored pixels read and write them one by one; measured on an H200.
+        // Kernels without entries of their own for stored pixels read and write them one by one;
+        // measured on an H200.
         let slower = match kernel.variant {
             _ if self.source == Scalar::F32 || kernel.variant.takes_bytes_alone() => 1.0,
             Variant::DirectSliding | Variant::SeparableFused => 1.0,
@@ -289,8 +297,9 @@ impl Problem {
         microseconds(LAUNCH + besides + work)
     }
 
-    /// Microseconds of kernels that walk down strips, which take so long for a million results of a large picture: the lower the strips of a small one,
-    /// the more of their rows are filtered twice; and a strip takes its rows one after the other.
+    /// Microseconds of kernels that walk down strips, which take so long for a million results of a
+    /// large picture: the lower the strips of a small one, the more of their rows are filtered
+    /// twice; and a strip takes its rows one after the other.
     fn in_strips(&self, each: f64) -> f64 {
         let height = (1e6 * self.millions() / STRIPS).clamp(LEAST_ROWS, LARGE_ROWS);
         let rows = |height: f64| height + self.rows as f64 - 1.0;
@@ -334,8 +343,8 @@ impl Problem {
             return self.rank(kernel);
         }
         let Some(rounding) = self.rounding else {
-            // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are taken as they lie, too; others pass
-            // through shared memory.
+            // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some
+            // are taken as they lie, too; others pass through shared memory.
             let slower = match self.source {
                 Scalar::U16 | Scalar::F16 if own && takes_as_they_lie(kernel.variant, self) => 0.9,
                 Scalar::F32 => 1.0,

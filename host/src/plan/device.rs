@@ -18,18 +18,22 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
-    /// The CPU or the first GPU: for each call the one that is predicted to be faster, from the caller's memory to the caller's memory.
+    /// The CPU or the first GPU: for each call the one that is predicted to be faster, from the
+    /// caller's memory to the caller's memory.
     ///
-    /// Opening a GPU takes about 0.2 s. Until a program has lost as much time by not having it, calls run on the CPU; then it is opened, by
-    /// a thread of its own, while calls go on. A single call that loses more waits for it. Predictions are corrected by what calls
-    /// take, so now and then a call tries the device that seems to be slower. A driver or a GPU that is not there costs nothing:
-    /// [`crate::Plan::fallback`] says why the CPU is used, [`crate::Plan::ran_on`] where a call ran, [`crate::Plan::reckoning`] what was
-    /// reckoned. After a GPU is lost, the call that met it returns the error, and later ones use the CPU. A call for which the GPU has too little
-    /// memory uses the CPU too.
+    /// Opening a GPU takes about 0.2 s. Until a program has lost as much time by not having it,
+    /// calls run on the CPU; then it is opened, by a thread of its own, while calls go on. A single
+    /// call that loses more waits for it. Predictions are corrected by what calls take, so now and
+    /// then a call tries the device that seems to be slower. A driver or a GPU that is not there
+    /// costs nothing: [`crate::Plan::fallback`] says why the CPU is used, [`crate::Plan::ran_on`]
+    /// where a call ran, [`crate::Plan::reckoning`] what was reckoned. After a GPU is lost, the
+    /// call that met it returns the error, and later ones use the CPU. A call for which the GPU has
+    /// too little memory uses the CPU too.
     ///
-    /// Bytes made of bytes are the same on either device. Other results have the same bits on both if the filter is of the direct or the
-    /// separable family, which it alone decides: see [`crate::Family`]. Results of the Fourier family may differ within its bound, and with
-    /// the same picture from call to call; name a device where that matters.
+    /// Bytes made of bytes are the same on either device. Other results have the same bits on both
+    /// if the filter is of the direct or the separable family, which it alone decides: see
+    /// [`crate::Family`]. Results of the Fourier family may differ within its bound, and with the
+    /// same picture from call to call; name a device where that matters.
     ///
     /// Images in a GPU's memory are filtered there.
     #[default]
@@ -38,8 +42,8 @@ pub enum Device {
     Cpu,
     /// The GPU of this number, as the driver counts them; an error where there is none.
     Gpu(u32),
-    /// These GPUs, which share pictures and batches from host memory; an error where one is missing, or where they are of several
-    /// kinds.
+    /// These GPUs, which share pictures and batches from host memory; an error where one is
+    /// missing, or where they are of several kinds.
     Gpus(Gpus),
     /// Every GPU, as [`Device::Gpus`].
     AllGpus,
@@ -53,7 +57,8 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// GPUs of these numbers, as the driver counts them. Each counts once, and their order does not matter.
+    /// GPUs of these numbers, as the driver counts them. Each counts once, and their order does not
+    /// matter.
     ///
     /// # Errors
     /// [`Error::Parameter`] if there is none, or if a number is above 63.

@@ -21,21 +21,21 @@ use crate::{
 impl Plan {
     /// As [`Plan::run`], in f64 and on the CPU, for pictures and results of any type of numbers.
     ///
-    /// A sum takes the taps row by row, from left to right. A filter that separates takes a pass along
-    /// the rows and then one along the columns, if that needs less than half of the multiplications,
-    /// and if its products are the taps but for roundings in f64. A filter that [`Filter::summed`]
-    /// knows as a sum of products adds these up in their order, and then the pixel times its factor.
-    /// Each product and each sum is rounded to f64 by itself, without fused multiply-adds. So the bits
-    /// are the same on every processor, and with any number of threads.
+    /// A sum takes the taps row by row, from left to right. A filter that separates takes a pass
+    /// along the rows and then one along the columns, if that needs less than half of the
+    /// multiplications, and if its products are the taps but for roundings in f64. A filter that
+    /// [`Filter::summed`] knows as a sum of products adds these up in their order, and then the
+    /// pixel times its factor. Each product and each sum is rounded to f64 by itself, without fused
+    /// multiply-adds. So the bits are the same on every processor, and with any number of threads.
     ///
-    /// With `n` taps (or rows plus columns), a sum is off by at most `(n + 8) u` times the sum of all
-    /// `|tap * pixel|`, where `u` is 2^-53. Whole numbers are exact as long as sums stay below 2^53.
-    /// Integers are exact in f64, and a result is the sum rounded once, half to even, and saturated.
-    /// An i64 or u64 beyond 2^53 is refused. Gradients are `sqrt(dx * dx + dy * dy)` and
+    /// With `n` taps (or rows plus columns), a sum is off by at most `(n + 8) u` times the sum of
+    /// all `|tap * pixel|`, where `u` is 2^-53. Whole numbers are exact as long as sums stay below
+    /// 2^53. Integers are exact in f64, and a result is the sum rounded once, half to even, and
+    /// saturated. An i64 or u64 beyond 2^53 is refused. Gradients are `sqrt(dx * dx + dy * dy)` and
     /// `atan2(dy, dx)`.
     ///
-    /// A NaN under the window gives NaN, whatever its tap. An infinity gives one of its tap's sign, but
-    /// in a sum of products, where both signs may meet.
+    /// A NaN under the window gives NaN, whatever its tap. An infinity gives one of its tap's sign,
+    /// but in a sum of products, where both signs may meet.
     ///
     /// There are no spectra: 301x301 taps that do not separate take 90,601 multiplications for each
     /// pixel. A filter that separates needs memory for one picture of f64 beside the result, and a
@@ -66,8 +66,8 @@ impl Plan {
         run_views(&steps, src, dst)
     }
 
-    /// As [`Plan::run_f64`], for arrays of rows, columns and channels, of which the last is alpha if a
-    /// mode is given. For the Python package.
+    /// As [`Plan::run_f64`], for arrays of rows, columns and channels, of which the last is alpha
+    /// if a mode is given. For the Python package.
     ///
     /// # Errors
     /// As for [`Plan::run_f64`].

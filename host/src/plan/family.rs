@@ -1,7 +1,8 @@
 //! The family of a filter: the order of its sums, and so the bits of its results.
 //!
-//! Bytes made of bytes are correctly rounded whatever the order, so every family may make them, and times choose.
-//! For all other types the filter alone decides, on every device and for every size of picture:
+//! Bytes made of bytes are correctly rounded whatever the order, so every family may make them, and
+//! times choose. For all other types the filter alone decides, on every device and for every size
+//! of picture:
 //!
 //! | filter | family |
 //! | --- | --- |
@@ -11,8 +12,8 @@
 //! | others of up to 17x17 taps | direct |
 //! | others | Fourier |
 //!
-//! Where spectra would leave the range of f32, the filter keeps to the separable or the direct family.
-//! No kernel skips taps of 0, so a motion blur counts as the box around its line.
+//! Where spectra would leave the range of f32, the filter keeps to the separable or the direct
+//! family. No kernel skips taps of 0, so a motion blur counts as the box around its line.
 
 use super::problem::Problem;
 use crate::{Family, Why, spectrum};
@@ -30,8 +31,8 @@ const SUMMED_TAPS: usize = 66;
 const DIRECT_TAPS: usize = 17 * 17;
 
 impl Problem {
-    /// The family whose bits the results have, and why; `None` for bytes made of bytes, which have the
-    /// same bits in every family.
+    /// The family whose bits the results have, and why; `None` for bytes made of bytes, which have
+    /// the same bits in every family.
     ///
     /// Of the problem it reads the filter and the types: never the size, the device or a time.
     pub(crate) fn family(&self) -> Option<(Family, &'static str)> {
@@ -170,7 +171,8 @@ mod tests {
         filters
     }
 
-    /// Plans that nobody told a variant choose one of the same family on every device and for every size.
+    /// Plans that nobody told a variant choose one of the same family on every device and for every
+    /// size.
     #[test]
     fn the_filter_alone_decides() {
         let other = |shared_memory| Machine { model: Model::Other { slower: 16.0 }, shared_memory };
@@ -268,7 +270,8 @@ mod tests {
         );
     }
 
-    /// Every GPU has room for spectra: one with the least shared memory that the drivers' documents name.
+    /// Every GPU has room for spectra: one with the least shared memory that the drivers' documents
+    /// name.
     #[test]
     fn every_gpu_has_room_for_spectra() {
         let machine = Machine { model: Model::Other { slower: 1.0 }, shared_memory: 48 << 10 };

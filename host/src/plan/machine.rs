@@ -13,8 +13,8 @@ pub(crate) struct Machine {
 pub(crate) enum Model {
     H200,
     H100,
-    /// A GPU without measurements. Its times are those of an H200, multiplied by a factor: most kernels are bound by the memory, so
-    /// the same ones are fastest.
+    /// A GPU without measurements. Its times are those of an H200, multiplied by a factor: most
+    /// kernels are bound by the memory, so the same ones are fastest.
     Other {
         slower: f64,
     },
@@ -27,7 +27,8 @@ impl Machine {
     /// An H200, for predictions on machines without one.
     pub(crate) const H200: Self = Self { model: Model::H200, shared_memory: 227 << 10 };
 
-    /// The machine of this name, whose memory moves so many bytes a second (0 if that is not known).
+    /// The machine of this name, whose memory moves so many bytes a second (0 if that is not
+    /// known).
     pub(crate) fn new(name: &str, bandwidth: u64, shared_memory: usize) -> Self {
         let model = match bandwidth {
             _ if name.contains("H200") => Model::H200,
@@ -38,7 +39,8 @@ impl Machine {
         Self { model, shared_memory }
     }
 
-    /// How many times as long as on an H200 work takes that has been measured there alone: 1 where there are measurements.
+    /// How many times as long as on an H200 work takes that has been measured there alone: 1 where
+    /// there are measurements.
     pub(crate) fn slower(&self) -> f64 {
         match self.model {
             Model::H200 | Model::H100 => 1.0,
@@ -47,11 +49,12 @@ impl Machine {
     }
 }
 
-/// Measured points: the work for a result, and the microseconds for a million results. Between two points the time is
-/// interpolated, beyond the last it is extrapolated.
+/// Measured points: the work for a result, and the microseconds for a million results. Between two
+/// points the time is interpolated, beyond the last it is extrapolated.
 pub(crate) type Curve = &'static [(f64, f64)];
 
-/// A kernel's times. From `cargo xtask bench` with 8192x8192 pixels (4096x4096 for 17x17 by the slow ones).
+/// A kernel's times. From `cargo xtask bench` with 8192x8192 pixels (4096x4096 for 17x17 by the
+/// slow ones).
 pub(crate) struct Times {
     pub(crate) h200: Curve,
     pub(crate) h100: Curve,

@@ -69,13 +69,15 @@ use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
-/// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
+/// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images
+/// of any size, from any thread.
 ///
-/// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
-/// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
-/// memory. On a GPU, each run takes lanes (a stream, memory for a band of an image, scratch) from a list that the plan keeps, and puts them back
-/// at the end, so the runs of several threads overlap, and none sees another's pixels. A panic cannot leave these lists half
-/// changed, so a poisoned lock is used as it is.
+/// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set
+/// once (the filter, the taps on the device, spectra, each behind a `OnceLock`) or belongs to one
+/// run at a time. On the CPU, each run allocates its own scratch memory. On a GPU, each run takes
+/// lanes (a stream, memory for a band of an image, scratch) from a list that the plan keeps, and
+/// puts them back at the end, so the runs of several threads overlap, and none sees another's
+/// pixels. A panic cannot leave these lists half changed, so a poisoned lock is used as it is.
 ///
 /// ```
 /// use apron::{Border, Device, Filter, Image, Plan};
@@ -148,29 +150,33 @@ impl PlanBuilder {
         self
     }
 
-    /// Which variant to run. Unless set, the fastest of the filter's [`Family`] is chosen for each image's size.
+    /// Which variant to run. Unless set, the fastest of the filter's [`Family`] is chosen for each
+    /// image's size.
     pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
         self.variant = variant.into();
         self
     }
 
-    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there, instead of using the
-    /// table that comes with apron. The first image of a shape then takes some milliseconds longer; results are kept in the
-    /// user's cache folder (`APRON_CACHE` names another), for this build, GPU and driver. On the CPU nothing is measured.
+    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there,
+    /// instead of using the table that comes with apron. The first image of a shape then takes some
+    /// milliseconds longer; results are kept in the user's cache folder (`APRON_CACHE` names
+    /// another), for this build, GPU and driver. On the CPU nothing is measured.
     pub fn autotune(mut self, autotune: bool) -> Self {
         self.autotune = autotune;
         self
     }
 
-    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free unless set. A picture that needs more
-    /// is filtered in bands, as one that needs more than there is. Taps and kernels, which a plan keeps, are not counted.
+    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free
+    /// unless set. A picture that needs more is filtered in bands, as one that needs more than
+    /// there is. Taps and kernels, which a plan keeps, are not counted.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.limits.memory = bytes;
         self
     }
 
-    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or [`Plan::run_streamed`] is under way, after every
-    /// few rows, with how far that call has come. [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
+    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or
+    /// [`Plan::run_streamed`] is under way, after every few rows, with how far that call has come.
+    /// [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
     /// call never fall; they may come from any thread, one after the other.
     ///
     /// ```
@@ -202,8 +208,8 @@ impl PlanBuilder {
         self
     }
 
-    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed pictures, a chunk has several bands. For
-    /// tests and the benchmark.
+    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed
+    /// pictures, a chunk has several bands. For tests and the benchmark.
     #[doc(hidden)]
     pub fn band_rows(mut self, rows: usize) -> Self {
         self.limits.rows = Some(rows);
@@ -228,8 +234,8 @@ impl PlanBuilder {
     /// Opens the device, unless it is [`Device::Auto`], where the first call that is worth it does.
     ///
     /// # Errors
-    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
-    /// [`Error::Unsupported`] if the variant can never run this filter.
+    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be
+    /// used, [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
         let (filter, gradient) = self.step.clone().parts()?;
         if let Some(variant) = self.variant {
@@ -344,8 +350,9 @@ impl Plan {
         }
     }
 
-    /// The device that the plan runs on: [`Device::Auto`] if each call chooses between the CPU and the first GPU. A plan for
-    /// [`Device::Auto`] that has no GPU to choose runs on [`Device::Cpu`], and [`Plan::fallback`] says why.
+    /// The device that the plan runs on: [`Device::Auto`] if each call chooses between the CPU and
+    /// the first GPU. A plan for [`Device::Auto`] that has no GPU to choose runs on
+    /// [`Device::Cpu`], and [`Plan::fallback`] says why.
     pub fn device(&self) -> Device {
         if self.device == Device::Auto && self.fallback().is_some() {
             Device::Cpu
@@ -359,8 +366,8 @@ impl Plan {
         self.gradient.is_none() && self.filter.is_average()
     }
 
-    /// Why [`Device::Auto`] became the CPU, if it did: there is no driver; or the GPU could not be opened when that was worth it, or was lost in
-    /// an earlier call of this process.
+    /// Why [`Device::Auto`] became the CPU, if it did: there is no driver; or the GPU could not be
+    /// opened when that was worth it, or was lost in an earlier call of this process.
     pub fn fallback(&self) -> Option<&Error> {
         match &self.engine {
             #[cfg(feature = "gpu")]
@@ -369,10 +376,12 @@ impl Plan {
         }
     }
 
-    /// The variant that an image of this shape runs; with [`Device::Auto`], on the device of this thread's last call: see [`Plan::ran_on`].
+    /// The variant that an image of this shape runs; with [`Device::Auto`], on the device of this
+    /// thread's last call: see [`Plan::ran_on`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
+    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it;
+    /// [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
         let scalar = if self.variant.is_some_and(Variant::takes_bytes_alone) {
             Scalar::U8
@@ -418,7 +427,8 @@ impl Plan {
         })
     }
 
-    /// The order in which the CPU sums a picture of this shape, of which so many channels are filtered.
+    /// The order in which the CPU sums a picture of this shape, of which so many channels are
+    /// filtered.
     fn family_on_cpu(
         &self,
         engine: &cpu::Engine,
@@ -451,9 +461,9 @@ impl Plan {
         }
     }
 
-    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
-    /// last, with the reason. A gradient has none. With [`Device::Auto`], those of the device that
-    /// [`Plan::ran_on`] names.
+    /// Every variant that an image of this shape could run here, the one that would be chosen
+    /// first, and those that cannot last, with the reason. A gradient has none. With
+    /// [`Device::Auto`], those of the device that [`Plan::ran_on`] names.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
@@ -467,8 +477,8 @@ impl Plan {
         self.candidates_for(shape, Scalar::F32, Scalar::F32)
     }
 
-    /// As [`Plan::candidates`], for pixels and results of these types, with what it takes to round them. Which variant is chosen may
-    /// depend on the type of the pixels.
+    /// As [`Plan::candidates`], for pixels and results of these types, with what it takes to round
+    /// them. Which variant is chosen may depend on the type of the pixels.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Scalar, Shape};
@@ -548,10 +558,11 @@ impl Plan {
         }
     }
 
-    /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
-    /// fraction of a derivative. On a GPU, the picture goes in bands of rows, of which some go up while others are filtered or come down; so it
-    /// may be larger than the GPU's memory, and no byte of the result depends on the bands. Source and destination cannot overlap, by
-    /// Rust's borrowing rules:
+    /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32`
+    /// keeps the sign and the fraction of a derivative. On a GPU, the picture goes in bands of
+    /// rows, of which some go up while others are filtered or come down; so it may be larger than
+    /// the GPU's memory, and no byte of the result depends on the bands. Source and destination
+    /// cannot overlap, by Rust's borrowing rules:
     ///
     /// ```compile_fail,E0502
     /// # use apron::{Filter, Image, Plan};
@@ -562,8 +573,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.
-    /// After an error the contents of `dst` are unspecified.
+    /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`];
+    /// memory and driver errors. After an error the contents of `dst` are unspecified.
     pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(
         &self,
         src: &S,
@@ -573,7 +584,8 @@ impl Plan {
         self.run_channels(&src, &mut dst.as_image_mut()?, src.shape().channels)
     }
 
-    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly allocated destination.
+    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly
+    /// allocated destination.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, ImageView, Plan};
@@ -599,7 +611,8 @@ impl Plan {
     /// As [`Plan::run`], for the first `filtered` channels; the others, such as alpha, are copied.
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Parameter`] unless `filtered` is from 1 to the number of channels.
+    /// As [`Plan::run`]; [`Error::Parameter`] unless `filtered` is from 1 to the number of
+    /// channels.
     pub fn run_channels<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,
@@ -691,8 +704,8 @@ impl Plan {
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if results of this type cannot hold angles, or if bytes are to be made of bytes and what lies outside
-    /// the picture is none.
+    /// [`Error::Parameter`] if results of this type cannot hold angles, or if bytes are to be made
+    /// of bytes and what lies outside the picture is none.
     pub(crate) fn check_kinds(&self, kinds: (Scalar, Scalar)) -> Result<()> {
         if kinds == (Scalar::U8, Scalar::U8) {
             self.border.check_is_byte()?;
@@ -720,7 +733,8 @@ impl Plan {
         }
     }
 
-    /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others are filtered and downloaded.
+    /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others
+    /// are filtered and downloaded.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Plan};
@@ -734,8 +748,9 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InBatch`] names the first picture that could not be filtered, and says why, as [`Plan::run`] would. The pictures before it
-    /// are done; what the destinations of the others hold is unspecified.
+    /// [`Error::InBatch`] names the first picture that could not be filtered, and says why, as
+    /// [`Plan::run`] would. The pictures before it are done; what the destinations of the others
+    /// hold is unspecified.
     pub fn run_batch<S: Pixel, D: Pixel>(
         &self,
         pictures: &mut [(ImageView<'_, S>, ImageViewMut<'_, D>)],
@@ -806,8 +821,9 @@ impl Plan {
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is the last. How many channels are
-    /// filtered, each picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
+    /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is
+    /// the last. How many channels are filtered, each picture says. Where a picture is a part of
+    /// one of height `whole`, that one chooses the kernel.
     #[cfg(feature = "gpu")]
     pub(crate) fn step_on<'p>(
         &'p self,
@@ -874,12 +890,13 @@ impl Plan {
         *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))
     }
 
-    /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
-    /// into `stream` and may not have finished when the function returns.
+    /// Filters an image that is on the device into another one there; see
+    /// [`crate::gpu::Gpu::upload`]. The work is put into `stream` and may not have finished when
+    /// the function returns.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors. A plan on
-    /// [`Device::Auto`] runs on the images' GPU, whichever that is.
+    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory
+    /// and driver errors. A plan on [`Device::Auto`] runs on the images' GPU, whichever that is.
     #[cfg(feature = "gpu")]
     pub fn run_on_device(
         &self,
@@ -890,9 +907,10 @@ impl Plan {
         self.run_part(&src.view(), &mut dst.view_mut(), &Part::whole(src.shape()), stream)
     }
 
-    /// As [`Plan::run_on_device`], for images or batches of any layout, and for a part of them: the results in these columns and
-    /// rows only are computed and written. The border stays that of the whole image, so the results of a band are the same as those
-    /// rows of the whole image: `src` must have the rows that the windows reach, and `dst` the rows that are written.
+    /// As [`Plan::run_on_device`], for images or batches of any layout, and for a part of them: the
+    /// results in these columns and rows only are computed and written. The border stays that of
+    /// the whole image, so the results of a band are the same as those rows of the whole image:
+    /// `src` must have the rows that the windows reach, and `dst` the rows that are written.
     ///
     /// ```no_run
     /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
@@ -922,8 +940,9 @@ impl Plan {
         self.run_part(src, dst, &Part { columns, rows, ..Part::whole(src.shape()) }, stream)
     }
 
-    /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused multiply-add and, if `absolute`,
-    /// without its sign. Pixels that [`Border::Keep`] copies stay as they are. For tests: the builder does not offer this yet.
+    /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused
+    /// multiply-add and, if `absolute`, without its sign. Pixels that [`Border::Keep`] copies stay
+    /// as they are. For tests: the builder does not offer this yet.
     ///
     /// # Errors
     /// As for [`Plan::run_region`].
@@ -975,8 +994,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each
-    /// time. Filters `src` once as it does so.
+    /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one
+    /// call of the driver each time. Filters `src` once as it does so.
     ///
     /// # Errors
     /// As for [`Plan::run_on_device`].

@@ -43,7 +43,8 @@ pub(crate) struct OnGpus {
 
 #[cfg(feature = "gpu")]
 impl OnGpus {
-    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and
+    /// results may depend on the kernel.
     pub(super) fn new(
         step: (&Filter, Option<Gradient>),
         border: Border,
@@ -187,7 +188,8 @@ pub(crate) struct Job {
     /// Between several plans.
     between: Scalar,
     load: Load,
-    /// Whether it can be repeated, and its time is that of the devices alone: not where others give and take rows meanwhile.
+    /// Whether it can be repeated, and its time is that of the devices alone: not where others give
+    /// and take rows meanwhile.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "no time is noted"))]
     alone: bool,
 }
@@ -244,11 +246,12 @@ impl From<&Work> for Job {
     }
 }
 
-/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open. The work notes what it
-/// launches for each.
+/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open.
+/// The work notes what it launches for each.
 ///
 /// # Errors
-/// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run again on the CPU.
+/// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run
+/// again on the CPU.
 #[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "there is nothing to choose"))]
 pub(crate) fn run<T>(
     plans: &[(&Plan, Channels)],
@@ -287,7 +290,8 @@ pub(crate) fn run<T>(
     }
 }
 
-/// Whether there may be enough of something on the CPU that a call by way of the GPU had too little of.
+/// Whether there may be enough of something on the CPU that a call by way of the GPU had too little
+/// of.
 #[cfg(feature = "gpu")]
 fn lacks_memory(error: &Error) -> bool {
     match error {
@@ -498,7 +502,8 @@ impl Plan {
         }
     }
 
-    /// Whether the GPU is open for the plan now. If it cannot be, calls of this process use the CPU from now on.
+    /// Whether the GPU is open for the plan now. If it cannot be, calls of this process use the CPU
+    /// from now on.
     #[cfg(feature = "gpu")]
     fn is_open(&self) -> bool {
         opening::failure().is_none() && self.on(Where::Gpu).map_err(opening::give_up).is_ok()
@@ -516,7 +521,8 @@ impl Plan {
         )
     }
 
-    /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which is open.
+    /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which
+    /// is open.
     #[cfg(feature = "gpu")]
     pub(super) fn gpus_of(&self, gpu: &Gpu) -> Result<Held<'_>> {
         let ordinal = gpu.info().ordinal;
@@ -538,12 +544,14 @@ impl Plan {
         }
     }
 
-    /// The device on which questions about a shape are answered: that of this thread's last call, if each call has its own.
+    /// The device on which questions about a shape are answered: that of this thread's last call,
+    /// if each call has its own.
     pub(super) fn usual(&self) -> Result<On<'_>> {
         self.on(if ran::last_device() == Device::Cpu { Where::Cpu } else { Where::Gpu })
     }
 
-    /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
+    /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run
+    /// there.
     fn predicted(
         &self,
         place: Place,
@@ -566,8 +574,8 @@ impl Plan {
         time.map(|time| time.as_secs_f64())
     }
 
-    /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran: [`Device::Cpu`], or the GPU. For a plan on another device,
-    /// that device.
+    /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran:
+    /// [`Device::Cpu`], or the GPU. For a plan on another device, that device.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Plan};
@@ -582,8 +590,9 @@ impl Plan {
         if self.device == Device::Auto { ran::last_device() } else { self.device }
     }
 
-    /// What this thread's last call launched for the plan: one, or several where pictures of a batch have several
-    /// sizes. Nothing if that call was of another plan, or failed before anything was launched.
+    /// What this thread's last call launched for the plan: one, or several where pictures of a
+    /// batch have several sizes. Nothing if that call was of another plan, or failed before
+    /// anything was launched.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Plan, Ran, Variant};
@@ -597,9 +606,11 @@ impl Plan {
         ran::of_plan(self.number)
     }
 
-    /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to host memory, and says which of them
-    /// [`Device::Auto`] takes now. Predictions are those of [`Plan::candidates`] with what copies take, corrected by the calls that this
-    /// process has made on plans for [`Device::Auto`]. Nothing is opened for it, but the link of a GPU that is open is measured once.
+    /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to
+    /// host memory, and says which of them [`Device::Auto`] takes now. Predictions are those of
+    /// [`Plan::candidates`] with what copies take, corrected by the calls that this process has
+    /// made on plans for [`Device::Auto`]. Nothing is opened for it, but the link of a GPU that is
+    /// open is measured once.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Scalar, Shape, Work};

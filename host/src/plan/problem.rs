@@ -22,7 +22,8 @@ pub(crate) struct Problem {
     pub(crate) source: Scalar,
     /// The type of the results.
     pub(crate) target: Scalar,
-    /// How many channels of the source are side by side in memory, pixel after pixel: 1 if each is a plane.
+    /// How many channels of the source are side by side in memory, pixel after pixel: 1 if each is
+    /// a plane.
     pub(crate) side_by_side: usize,
     /// Tap columns.
     pub(crate) cols: usize,
@@ -38,14 +39,17 @@ pub(crate) struct Problem {
     pub(crate) point: bool,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
-    /// The taps as whole numbers, as far as they have such forms, and if results are bytes of sums as they are.
+    /// The taps as whole numbers, as far as they have such forms, and if results are bytes of sums
+    /// as they are.
     pub(crate) numbers: Numbers,
-    /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
+    /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16
+    /// bytes and less than 2 GiB apart.
     pub(crate) source_is_aligned: bool,
-    /// How many products of a row and a column add up to the filter, and whether its pixel's own tap is apart from them, where the filter is
-    /// computed so.
+    /// How many products of a row and a column add up to the filter, and whether its pixel's own
+    /// tap is apart from them, where the filter is computed so.
     pub(crate) sum: Option<(usize, bool)>,
-    /// What it takes to round bytes made of bytes: for predicted times, and for the choice among families.
+    /// What it takes to round bytes made of bytes: for predicted times, and for the choice among
+    /// families.
     pub(crate) rounding: Option<Rounding>,
     /// Where it runs.
     pub(crate) place: Place,
@@ -114,8 +118,8 @@ impl Problem {
     }
 }
 
-/// The rows that results in `rows` of an image of `height` rows read, for a window of `len` rows with its anchor at row
-/// `anchor`: from the first to the last of them.
+/// The rows that results in `rows` of an image of `height` rows read, for a window of `len` rows
+/// with its anchor at row `anchor`: from the first to the last of them.
 pub(crate) fn rows_read(
     border: u32,
     (anchor, len): (usize, usize),
@@ -134,7 +138,8 @@ pub(crate) fn rows_read(
     if !matches!(border, border::REPLICATE | border::KEEP) && above.max(below) >= height {
         return 0..height;
     }
-    // Within one image's height of the edge, the rule maps rows monotonically, so both ends suffice.
+    // Within one image's height of the edge, the rule maps rows monotonically, so both ends
+    // suffice.
     let found = |y: i64| border::resolve(border, y as i32, height as i32) as usize;
     let mut read = inside;
     let mut take = |y: i64| read = read.start.min(found(y))..read.end.max(found(y) + 1);

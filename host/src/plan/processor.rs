@@ -1,7 +1,8 @@
 //! How long the CPU engine takes, by what it does: see `host/src/cpu/mod.rs`.
 //!
-//! The times are those of one thread on a core with AVX-512 (Emerald Rapids), the least of several calls, from `cargo xtask bench plan`.
-//! Threads share the work as far as there are jobs, and the memory: `host/src/threads.rs` says how.
+//! The times are those of one thread on a core with AVX-512 (Emerald Rapids), the least of several
+//! calls, from `cargo xtask bench plan`. Threads share the work as far as there are jobs, and the
+//! memory: `host/src/threads.rs` says how.
 
 use super::machine::{Curve, interpolated};
 use super::problem::{Place, Problem};
@@ -47,16 +48,19 @@ const ACROSS: f64 = 0.6;
 /// How much faster it is over bytes that become bytes, in whole numbers.
 const WHOLE: f64 = 0.62;
 
-/// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
+/// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and
+/// for a value beyond a row's ends.
 const COUNTED: [f64; 2] = [0.72, 0.52];
 const BESIDE: f64 = 2.0;
 
-/// The same for a mean of a few pixels: for any, for a column of the window, and for ties, if 16 bits do not decide them.
+/// The same for a mean of a few pixels: for any, for a column of the window, and for ties, if 16
+/// bits do not decide them.
 const MEAN: f64 = 0.13;
 const MEAN_COLUMN: f64 = 0.011;
 const TIES: f64 = 0.3;
 
-/// Nanoseconds for a result of three and of five symmetric taps each way that are summed up in 16 bits.
+/// Nanoseconds for a result of three and of five symmetric taps each way that are summed up in 16
+/// bits.
 const SMOOTH: [f64; 2] = [0.22, 0.43];
 
 /// Nanoseconds for the pixel's own term of a sum.
@@ -180,7 +184,8 @@ fn results(problem: &Problem) -> f64 {
     problem.width as f64 * problem.height as f64 * problem.planes as f64
 }
 
-/// Results, and those that are made beside them where a row is no multiple of a tile of so many values.
+/// Results, and those that are made beside them where a row is no multiple of a tile of so many
+/// values.
 fn in_tiles(problem: &Problem, tile: usize) -> f64 {
     (problem.width * problem.planes).next_multiple_of(tile) as f64 * problem.height as f64
 }
@@ -200,7 +205,8 @@ fn jobs(problem: &Problem, threads: usize) -> (usize, usize) {
 fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
     let Problem { height, rows, .. } = *problem;
     let (jobs, bands) = jobs(problem, threads);
-    // Lines under the windows of two bands are made twice; those of an image that is less high than a window, once for each band.
+    // Lines under the windows of two bands are made twice; those of an image that is less high than
+    // a window, once for each band.
     let lines = if height < rows { bands * height } else { height + bands * (rows - 1) };
     let each = interpolated(PASSES, problem.pair_taps());
     let whole = if problem.rounding.is_some() { WHOLE } else { 1.0 };
@@ -209,7 +215,8 @@ fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
     (each * (across + down) + ROW * (lines + height) as f64, jobs)
 }
 
-/// Nanoseconds for a result to resolve the uncertain ones after sums in this order of so many taps and of so many columns, or for exact passes instead.
+/// Nanoseconds for a result to resolve the uncertain ones after sums in this order of so many taps
+/// and of so many columns, or for exact passes instead.
 fn doubts(problem: &Problem, order: Order, taps: f64, columns: usize) -> f64 {
     let Some(rounding) = problem.rounding else { return 0.0 };
     let columns = rounding.left(order).map(|left| (columns * problem.rows, left));

@@ -9,8 +9,9 @@ use crate::{Device, Variant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ran {
-    /// A variant. On the CPU the one that stands for what all variants of its family run there: `direct-naive`,
-    /// `separable`, `fourier`, or `running-sums` for equal taps over bytes, which are counted.
+    /// A variant. On the CPU the one that stands for what all variants of its family run there:
+    /// `direct-naive`, `separable`, `fourier`, or `running-sums` for equal taps over bytes, which
+    /// are counted.
     Variant(Variant),
     /// A gradient's kernel.
     Gradient,
@@ -98,7 +99,8 @@ pub(super) fn last_device() -> Device {
     LAST.with_borrow(|last| last.device)
 }
 
-/// What this thread's last call has launched for the plan of this number; nothing if it was a call of others.
+/// What this thread's last call has launched for the plan of this number; nothing if it was a call
+/// of others.
 pub(super) fn of_plan(number: u64) -> Vec<Ran> {
     let bits = LAST.with_borrow(|last| {
         last.plans.iter().find(|(other, _)| *other == number).map_or(0, |plan| plan.1)

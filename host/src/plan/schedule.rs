@@ -1,8 +1,9 @@
 //! Bands: how a picture is cut into jobs that overlap, and that fit in a device's memory.
 //!
-//! A job is a band of results and the rows of the source that it needs. The kernel is chosen from the whole picture, and results of a
-//! band are those of the whole picture, bit for bit. Where results depend on a grid of tiles, as by way of spectra, bands begin on that
-//! grid, and have every row that its tiles read.
+//! A job is a band of results and the rows of the source that it needs. The kernel is chosen from
+//! the whole picture, and results of a band are those of the whole picture, bit for bit. Where
+//! results depend on a grid of tiles, as by way of spectra, bands begin on that grid, and have
+//! every row that its tiles read.
 
 use std::ops::Range;
 
@@ -10,18 +11,19 @@ use gpu_kernels::border;
 
 use super::problem::rows_read;
 
-/// Bands of a picture that is neither small nor large: enough that copies in both directions and kernels overlap, few enough that
-/// starting them costs little.
+/// Bands of a picture that is neither small nor large: enough that copies in both directions and
+/// kernels overlap, few enough that starting them costs little.
 pub(super) const BANDS: usize = 16;
 
 /// The same where threads copy a band from or to pinned memory: it costs more to start them all.
 pub(super) const STAGED_BANDS: usize = 8;
 
-/// The least and the most bytes of a band, in the direction in which it has more: below, calls of the driver cost more than what
-/// overlaps, and above, staging memory leaves the processor's cache.
+/// The least and the most bytes of a band, in the direction in which it has more: below, calls of
+/// the driver cost more than what overlaps, and above, staging memory leaves the processor's cache.
 pub(super) const BAND: Range<usize> = 2 << 20..8 << 20;
 
-/// A band is at least this many times as high as the rows that it shares with its neighbours, which are copied twice.
+/// A band is at least this many times as high as the rows that it shares with its neighbours, which
+/// are copied twice.
 const APRONS: usize = 4;
 
 /// A picture, as the schedule sees it.
@@ -36,7 +38,8 @@ pub(crate) struct Extent {
     pub(crate) reach: usize,
     /// Bands begin at multiples of so many rows.
     pub(crate) step: usize,
-    /// Rows that a band shares with its neighbours beside those: where other steps come first, for their windows.
+    /// Rows that a band shares with its neighbours beside those: where other steps come first, for
+    /// their windows.
     pub(crate) beside: usize,
     /// Bytes of a row of the source or of results, whichever has more.
     pub(crate) row: usize,
@@ -100,8 +103,9 @@ pub(crate) struct Job {
     pub(crate) results: Range<usize>,
     /// The rows of the picture that it needs, in the order in which they lie in the band's memory.
     pub(crate) source: Vec<Range<usize>>,
-    /// The height of the image that the kernel sees. It is the picture's, unless the band needs rows of both ends of the picture:
-    /// then the band is an image of its own, with all rows outside it put in place.
+    /// The height of the image that the kernel sees. It is the picture's, unless the band needs
+    /// rows of both ends of the picture: then the band is an image of its own, with all rows
+    /// outside it put in place.
     pub(crate) height: usize,
     /// The rows of that image that are computed.
     pub(crate) region: Range<usize>,
@@ -110,8 +114,8 @@ pub(crate) struct Job {
 }
 
 impl Extent {
-    /// The bands for a device with room for so many bytes, and at most so many lanes; `bytes` says how many a lane needs for bands of
-    /// so many rows, and does not fall as those rise.
+    /// The bands for a device with room for so many bytes, and at most so many lanes; `bytes` says
+    /// how many a lane needs for bands of so many rows, and does not fall as those rise.
     ///
     /// # Errors
     /// The bytes needed, if there is no room for the lowest band.
@@ -252,8 +256,8 @@ mod tests {
 
     const MODES: [u32; 6] = [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP];
 
-    /// Every row that a band's tiles read, by way of the border rule of the image that the kernel sees, is the one that the rule of the
-    /// whole picture finds.
+    /// Every row that a band's tiles read, by way of the border rule of the image that the kernel
+    /// sees, is the one that the rule of the whole picture finds.
     fn check(extent: &Extent, job: &Job) {
         let Extent { height, border, anchor, reach, step, .. } = *extent;
         let staged: Vec<usize> = job.source.iter().cloned().flatten().collect();

@@ -1,8 +1,10 @@
-//! Pictures that are larger than the host's memory: rows come from a source, and go to a sink, a chunk at a time. While one chunk is
-//! filtered, the next one is read and the one before is written.
+//! Pictures that are larger than the host's memory: rows come from a source, and go to a sink, a
+//! chunk at a time. While one chunk is filtered, the next one is read and the one before is
+//! written.
 //!
-//! A chunk is filtered as a picture of its own, made of the rows that its results need. At its upper and lower end are rows whose
-//! results are wrong, because their windows lack rows: these results are left out.
+//! A chunk is filtered as a picture of its own, made of the rows that its results need. At its
+//! upper and lower end are rows whose results are wrong, because their windows lack rows: these
+//! results are left out.
 
 use std::io;
 use std::ops::Range;
@@ -20,7 +22,8 @@ use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::progress::Stage;
 use crate::{Border, Error, Family, Result};
 
-/// Where the rows of a picture come from. A closure that reads the rows it is asked for is a source that cannot go back.
+/// Where the rows of a picture come from. A closure that reads the rows it is asked for is a source
+/// that cannot go back.
 pub trait RowSource<P>: Send {
     /// Fills `into` with these rows, one behind the other without gaps.
     ///
@@ -28,14 +31,16 @@ pub trait RowSource<P>: Send {
     /// Whatever keeps it from reading them. The run ends with [`Error::Rows`].
     fn read(&mut self, rows: Range<usize>, into: &mut [P]) -> io::Result<()>;
 
-    /// Whether rows may be asked for in any order, and more than once, as in a file. If not, each row is asked for once, from the top
-    /// to the bottom, and [`Border::Wrap`] is refused, which reads the last rows first.
+    /// Whether rows may be asked for in any order, and more than once, as in a file. If not, each
+    /// row is asked for once, from the top to the bottom, and [`Border::Wrap`] is refused, which
+    /// reads the last rows first.
     fn goes_back(&self) -> bool {
         false
     }
 }
 
-/// Where rows of results go, each once, from the top to the bottom. A closure that takes them is a sink.
+/// Where rows of results go, each once, from the top to the bottom. A closure that takes them is a
+/// sink.
 pub trait RowSink<P>: Send {
     /// Takes these rows, one behind the other without gaps.
     ///
@@ -56,10 +61,12 @@ impl<P, F: FnMut(Range<usize>, &[P]) -> io::Result<()> + Send> RowSink<P> for F 
     }
 }
 
-/// Bytes of a chunk of results, or of its source if that has more. Large beside what starting a chunk costs.
+/// Bytes of a chunk of results, or of its source if that has more. Large beside what starting a
+/// chunk costs.
 const CHUNK: usize = 64 << 20;
 
-/// A chunk of results has at least this many times the rows that it shares with its neighbours, which are filtered twice.
+/// A chunk of results has at least this many times the rows that it shares with its neighbours,
+/// which are filtered twice.
 const APRONS: usize = 2;
 
 /// Bands of a chunk, where their height is set.
@@ -104,8 +111,8 @@ impl Cut {
         let mut chunks: Vec<_> =
             starts.map(|first| self.chunk(first..(first + rows).min(self.height))).collect();
         if self.border != border::WRAP {
-            // What another chunk needs stays, or is read already: where windows are mirrored, a later chunk may need earlier rows at the
-            // bottom, and fewer rows at the top.
+            // What another chunk needs stays, or is read already: where windows are mirrored, a
+            // later chunk may need earlier rows at the bottom, and fewer rows at the top.
             let mut highest = 0;
             for chunk in &mut chunks {
                 let Some(source) = chunk.source.first_mut() else { continue };
@@ -200,11 +207,12 @@ fn resize<P: Pixel>(values: &mut Vec<P>, len: usize) -> Result<()> {
 }
 
 impl Plan {
-    /// As [`Plan::run`], for a picture that is not in memory as a whole: rows are taken from a source, and results go to a sink, top to
-    /// bottom, while other rows are filtered. Every byte of the result is the one that [`Plan::run`] gives.
+    /// As [`Plan::run`], for a picture that is not in memory as a whole: rows are taken from a
+    /// source, and results go to a sink, top to bottom, while other rows are filtered. Every byte
+    /// of the result is the one that [`Plan::run`] gives.
     ///
-    /// Memory holds two chunks of the source and two of results, of 64 MiB or twice the window's rows, whichever is more, and with the
-    /// rows that the windows reach beside.
+    /// Memory holds two chunks of the source and two of results, of 64 MiB or twice the window's
+    /// rows, whichever is more, and with the rows that the windows reach beside.
     ///
     /// ```
     /// use std::io::{Cursor, Read, Write};
@@ -225,8 +233,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Rows`] if the source or the sink fails, or if the border is [`Border::Wrap`] and the source cannot go
-    /// back. The rows that the sink has taken are right.
+    /// As [`Plan::run`]; [`Error::Rows`] if the source or the sink fails, or if the border is
+    /// [`Border::Wrap`] and the source cannot go back. The rows that the sink has taken are right.
     pub fn run_streamed<S: Pixel, D: Pixel>(
         &self,
         shape: Shape,
@@ -267,7 +275,8 @@ impl Plan {
         let call = self.report.call(pixels(shape));
         let (mut input, mut next) = (Held::default(), Held::default());
         let (mut output, mut last) = (Vec::new(), Vec::new());
-        // In each turn one chunk is read, the one before it is filtered, and the one before that is written.
+        // In each turn one chunk is read, the one before it is filtered, and the one before that is
+        // written.
         for turn in 0..chunks.len() + 2 {
             let chunk = |back: usize| turn.checked_sub(back).and_then(|number| chunks.get(number));
             let (read, filtered, written) = (chunk(0), chunk(1), chunk(2));
@@ -376,9 +385,10 @@ mod tests {
 
     use super::*;
 
-    /// Every row that a result's tile reads, by way of the border rule of the chunk's picture, is the one that the rule of the whole
-    /// picture finds; tiles lie on the grid of the chunk's picture as on that of the whole one; and a source that cannot go back is asked for each
-    /// row once, in order.
+    /// Every row that a result's tile reads, by way of the border rule of the chunk's picture, is
+    /// the one that the rule of the whole picture finds; tiles lie on the grid of the chunk's
+    /// picture as on that of the whole one; and a source that cannot go back is asked for each row
+    /// once, in order.
     #[test]
     fn chunks_have_the_rows_of_the_picture() {
         for border in [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP] {
@@ -423,7 +433,8 @@ mod tests {
             }
             if border != WRAP {
                 let source = chunk.source[0].clone();
-                // What is held of it lies at its upper end, and what is new follows what was asked for last.
+                // What is held of it lies at its upper end, and what is new follows what was asked
+                // for last.
                 assert!(source.start >= held.start && source.end >= held.end, "{cut:?} {chunk:?}");
                 assert_eq!(asked.max(source.start), asked, "{cut:?} {chunk:?}: rows are left out");
                 asked = source.end;

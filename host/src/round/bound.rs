@@ -13,11 +13,13 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
-    /// The same; the row pass is in whole numbers ([`WholeRow`]) where that can be, and else, as the column pass, takes a block of taps at a time
-    /// ([`row_block`], [`column_block`]), to add their sums then.
+    /// The same; the row pass is in whole numbers ([`WholeRow`]) where that can be, and else, as
+    /// the column pass, takes a block of taps at a time ([`row_block`], [`column_block`]), to add
+    /// their sums then.
     BlockPasses,
-    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, but a column is at least one
-    /// block; or several, if they are short, all columns together ([`terms_together`]).
+    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in
+    /// `BlockPasses`, but a column is at least one block; or several, if they are short, all
+    /// columns together ([`terms_together`]).
     Terms,
     /// None: the product of spectra, in a GPU's tiles.
     Spectra,
@@ -41,12 +43,14 @@ impl Order {
     ];
 }
 
-/// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
+/// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt,
+/// but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
     if taps > 128 { 32 } else { usize::MAX }
 }
 
-/// Whether the columns of all terms of a sum are taken together, a row of each in turn, where they are so long.
+/// Whether the columns of all terms of a sum are taken together, a row of each in turn, where they
+/// are so long.
 pub(crate) fn terms_together(rows: usize) -> bool {
     column_block(rows) == usize::MAX
 }
@@ -66,11 +70,13 @@ impl From<Family> for Order {
     }
 }
 
-/// What a row pass of [`Order::BlockPasses`] or [`Order::TwoPasses`] does to a row of taps, for pixels of at most 1.
+/// What a row pass of [`Order::BlockPasses`] or [`Order::TwoPasses`] does to a row of taps, for
+/// pixels of at most 1.
 struct RowPass {
     /// The sum of the bounds of all that is rounded.
     rounded: f64,
-    /// The sum of the differences between the taps and those that it takes, and the sum of all their magnitudes.
+    /// The sum of the differences between the taps and those that it takes, and the sum of all
+    /// their magnitudes.
     loss: f64,
     weight: f64,
     /// The greatest magnitude of a result.
@@ -131,8 +137,9 @@ const GREATEST: f64 = 255.0;
 /// Half of the smallest number that f32 can hold: the absolute error of a rounding that underflows.
 const UNDERFLOW: f64 = f32::from_bits(1) as f64 / 2.0;
 
-/// The error bound of sums when what they lack has been added to them in a type with this unit roundoff, where it is `rounded`; `error` is the
-/// one before. A sum beyond 256 by twice that error is saturated, however it is rounded.
+/// The error bound of sums when what they lack has been added to them in a type with this unit
+/// roundoff, where it is `rounded`; `error` is the one before. A sum beyond 256 by twice that error
+/// is saturated, however it is rounded.
 fn added(error: f64, (lack, off): (f64, f64), rounded: f64, unit: f64) -> f64 {
     if lack == 0.0 && off == 0.0 {
         error
@@ -141,34 +148,37 @@ fn added(error: f64, (lack, off): (f64, f64), rounded: f64, unit: f64) -> f64 {
     }
 }
 
-/// The relative error after `steps` successive roundings of relative error `unit`: at most `(1 + unit)^steps - 1`; not
-/// finite if there is no bound. Higham's gamma.
+/// The relative error after `steps` successive roundings of relative error `unit`: at most
+/// `(1 + unit)^steps - 1`; not finite if there is no bound. Higham's gamma.
 fn gamma(steps: f64, unit: f64) -> f64 {
     let error = steps * unit;
     if error < 0.5 { error / (1.0 - error) } else { f64::INFINITY }
 }
 
-/// The bound of the error of f32 sums over bytes in this order, compared with the exact sum over whole taps; the
-/// filter is their view in f64 ([`OfBytes`](crate::filter::OfBytes)).
+/// The bound of the error of f32 sums over bytes in this order, compared with the exact sum over
+/// whole taps; the filter is their view in f64 ([`OfBytes`](crate::filter::OfBytes)).
 ///
-/// A multiply-add that gives the partial sum `s` is off by at most `UNIT_ROUNDOFF * |s|`, and one with a zero tap by
-/// nothing. Those errors add up (Higham, Accuracy and Stability of Numerical Algorithms, section 3.3). No pixel is
-/// negative, so a partial sum is at most the greater of the positive and of the negative taps' weight so far, times
-/// 255; `gamma` has room for its own error. Sums of single rows, and then their sums, count alike. In two passes, the
-/// column's taps multiply the first pass's errors, and the first pass's sums are the second one's values.
+/// A multiply-add that gives the partial sum `s` is off by at most `UNIT_ROUNDOFF * |s|`, and one
+/// with a zero tap by nothing. Those errors add up (Higham, Accuracy and Stability of Numerical
+/// Algorithms, section 3.3). No pixel is negative, so a partial sum is at most the greater of the
+/// positive and of the negative taps' weight so far, times 255; `gamma` has room for its own error.
+/// Sums of single rows, and then their sums, count alike. In two passes, the column's taps multiply
+/// the first pass's errors, and the first pass's sums are the second one's values.
 ///
-/// Three errors are added. Taps are rounded to f32, or are products of two rounded factors: `sum |t - t'| * 255`.
-/// Results too small for f32 lose half of its smallest number at each rounding. Taps of the view that are quotients are
-/// rounded to f64.
+/// Three errors are added. Taps are rounded to f32, or are products of two rounded factors:
+/// `sum |t - t'| * 255`. Results too small for f32 lose half of its smallest number at each
+/// rounding. Taps of the view that are quotients are rounded to f64.
 ///
-/// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below 2^24 of it.
+/// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below
+/// 2^24 of it.
 pub(super) fn of_sums(filter: &Filter, order: Order) -> f64 {
     let error = of_rounded_sums(filter, order);
     if error == 0.0 { 0.0 } else { error + of_view(filter) }
 }
 
-/// How far the exact sum over the view's taps may lie from that over the whole ones: a mean's quotients are rounded to
-/// f64, each factor of a product too, and so are the dense taps of a given sum.
+/// How far the exact sum over the view's taps may lie from that over the whole ones: a mean's
+/// quotients are rounded to f64, each factor of a product too, and so are the dense taps of a given
+/// sum.
 fn of_view(filter: &Filter) -> f64 {
     4.0 * UNIT_ROUNDOFF_F64 * filter.weight().max(filter.sum().map_or(0.0, Sum::weight)) * GREATEST
 }
@@ -245,12 +255,14 @@ fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
     }
 }
 
-/// Whether f32 holds all sums over taps of this weight, of which `bit` is the lowest: in its units, the greatest one.
+/// Whether f32 holds all sums over taps of this weight, of which `bit` is the lowest: in its units,
+/// the greatest one.
 fn is_exact(weight: f64, bit: i32) -> bool {
     (-126..=100).contains(&bit) && weight * GREATEST * 2f64.powi(-bit) <= f64::from(1 << 24)
 }
 
-/// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that came before.
+/// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that
+/// came before.
 fn of_terms(filter: &Filter, sum: &Sum) -> f64 {
     let point = rounded(sum.point).abs();
     let (mut total, mut partials, mut steps) = (point, point, 1.0);
@@ -287,8 +299,8 @@ fn of_terms(filter: &Filter, sum: &Sum) -> f64 {
     added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
 }
 
-/// The error of sums whose row passes are those of [`Order::BlockPasses`], and whose column passes are in f64, compared
-/// with the exact ones; `None` where there are no row passes.
+/// The error of sums whose row passes are those of [`Order::BlockPasses`], and whose column passes
+/// are in f64, compared with the exact ones; `None` where there are no row passes.
 pub(super) fn of_row_pass(filter: &Filter, order: Order) -> Option<f64> {
     let by_terms = match order {
         Order::BlockPasses if filter.is_separable() => false,
@@ -323,8 +335,8 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order) -> Option<f64> {
     Some(terms.iter().map(of_term).sum::<f64>() + loss * GREATEST + of_view(filter))
 }
 
-/// The sum of the differences between the taps and the sums of products, each as computed here a few roundings off; 0 if
-/// the filter was made from that sum.
+/// The sum of the differences between the taps and the sums of products, each as computed here a
+/// few roundings off; 0 if the filter was made from that sum.
 pub(crate) fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
     if sum.is_given {
         return 0.0;
@@ -402,8 +414,9 @@ impl PartialSum {
         partials
     }
 
-    /// As `add_blocks`, for a column of a tile of up to [`ROWS`] rows: of the `ROWS - 1` lines that lie under some of them only, the
-    /// upper ones belong to the first block and the lower ones to the last.
+    /// As `add_blocks`, for a column of a tile of up to [`ROWS`] rows: of the `ROWS - 1` lines that
+    /// lie under some of them only, the upper ones belong to the first block and the lower ones to
+    /// the last.
     fn add_column(&mut self, taps: &[f64], block: usize) -> f64 {
         let seam = ROWS - 1;
         if taps.len() <= block.saturating_add(seam) {
@@ -452,8 +465,9 @@ pub(super) fn of_spectra_in_f64(filter: &Filter) -> f64 {
     1.01 * spectrum::error_in_f64() * filter.weight() * GREATEST
 }
 
-/// The bound of f32 sums over the terms of a sum: each product of a tap of a row, one of a column and a pixel is rounded at most once for each tap of that
-/// row and for each tap of all columns, and so are the taps.
+/// The bound of f32 sums over the terms of a sum: each product of a tap of a row, one of a column
+/// and a pixel is rounded at most once for each tap of that row and for each tap of all columns,
+/// and so are the taps.
 #[cfg(feature = "gpu")]
 pub(super) fn of_terms_in_f32(filter: &Filter, sum: &Sum) -> f64 {
     let steps = (filter.cols() + sum.terms.len() * filter.rows()) as f64 + 6.0;

@@ -1,4 +1,5 @@
-//! Which results are in doubt: those whose sum lies so near a half-integer that its error could change the result.
+//! Which results are in doubt: those whose sum lies so near a half-integer that its error could
+//! change the result.
 
 use crate::simd::Float;
 
@@ -18,7 +19,8 @@ pub(super) struct Doubt<E> {
 impl<E: Float> Doubt<E> {
     /// For sums with an error of at most `error`.
     pub(super) fn new(error: f64) -> Self {
-        // Rounded to the safe side; NaN stays NaN, and then every comparison fails, which is safe too.
+        // Rounded to the safe side; NaN stays NaN, and then every comparison fails, which is safe
+        // too.
         let near = E::below(0.5 - error);
         Self { error, low: near, high: E::default() - E::below(-254.5 - error), near }
     }
@@ -27,12 +29,14 @@ impl<E: Float> Doubt<E> {
         self.error
     }
 
-    /// The distance from an integer at which a sum between 0 and 255 is in doubt: none is as far as 1.
+    /// The distance from an integer at which a sum between 0 and 255 is in doubt: none is as far
+    /// as 1.
     pub(super) fn limit(&self) -> E {
         if self.error == 0.0 { E::of(1.0) } else { self.near }
     }
 
-    /// Rounds to the nearest integer in 0 to 255, half to even; NaN becomes 0. Says whether any result is in doubt.
+    /// Rounds to the nearest integer in 0 to 255, half to even; NaN becomes 0. Says whether any
+    /// result is in doubt.
     #[inline(always)]
     pub(super) fn round(&self, values: &[E], rounded: &mut [u8]) -> bool {
         for (rounded, &value) in rounded.iter_mut().zip(values) {
@@ -44,7 +48,8 @@ impl<E: Float> Doubt<E> {
     /// Whether the result of this sum is in doubt.
     #[inline(always)]
     pub(super) fn about(&self, value: E) -> bool {
-        // An infinity comes from a partial sum that overflowed, and NaN from two: they say nothing about the true one.
+        // An infinity comes from a partial sum that overflowed, and NaN from two: they say nothing
+        // about the true one.
         let is_known = (value < self.low) | (value > self.high) | (value.distance() < self.near);
         !(value.is_finite() & is_known)
     }
@@ -58,8 +63,8 @@ pub(crate) fn places_room(count: usize) -> usize {
     count + AT_ONCE
 }
 
-/// Writes the places of all bits, of which each mask has so many, and says how many there are. Few at a time without a branch: whether there is
-/// another one is hard to predict.
+/// Writes the places of all bits, of which each mask has so many, and says how many there are. Few
+/// at a time without a branch: whether there is another one is hard to predict.
 #[inline(always)]
 pub(crate) fn places(masks: &[u64], bits: usize, places: &mut [u32]) -> usize {
     let mut found = 0;

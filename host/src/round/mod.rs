@@ -1,16 +1,17 @@
 //! Correct rounding of 8-bit results.
 //!
-//! A byte is the exact sum of whole taps times bytes over a divisor, rounded half to even and saturated to 0 to 255
-//! ([`Whole`](crate::filter::whole::Whole)). Whole numbers have no order, so 8-bit pictures are the same from every variant and
-//! device.
+//! A byte is the exact sum of whole taps times bytes over a divisor, rounded half to even and
+//! saturated to 0 to 255 ([`Whole`](crate::filter::whole::Whole)). Whole numbers have no order, so
+//! 8-bit pictures are the same from every variant and device.
 //!
 //! It would be slow to compute every sum exactly. This is Ziv's strategy instead:
 //!
 //! 1. [`bound`]: how far a sum in f32, or by spectra in f64, may lie from the exact one.
-//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum
-//!    decides the result. Otherwise the result is uncertain. This is the case for few results.
-//! 3. [`resolve`]: the exact sum decides an uncertain result. Where many are uncertain, exact passes compute a whole part of the
-//!    image (`host/src/cpu/exact.rs`).
+//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If
+//!    none does, the sum decides the result. Otherwise the result is uncertain. This is the case
+//!    for few results.
+//! 3. [`resolve`]: the exact sum decides an uncertain result. Where many are uncertain, exact
+//!    passes compute a whole part of the image (`host/src/cpu/exact.rs`).
 
 mod bound;
 mod doubt;
@@ -75,7 +76,8 @@ impl Rounding {
         }
     }
 
-    /// The part of results in doubt in this order that a column pass in f64 on the CPU leaves so, where there is one.
+    /// The part of results in doubt in this order that a column pass in f64 on the CPU leaves so,
+    /// where there is one.
     pub(crate) fn left(&self, order: Order) -> Option<f64> {
         self.left[order as usize]
     }
@@ -91,8 +93,9 @@ pub(crate) fn spectra_decide(view: &Filter) -> bool {
     is_tame(view) && Doubt::<f64>::new(bound::of_spectra_in_f64(view)).limit() > 0.0
 }
 
-/// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
-/// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
+/// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread
+/// evenly: where all taps are multiples of one number, so are the sums, and every so many of them
+/// lies on a half. A single tap has 256 products, of which each is as frequent.
 #[cfg(feature = "gpu")]
 pub(crate) fn ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
@@ -145,19 +148,22 @@ impl Bound {
     }
 }
 
-/// The error bound of f32 sums over bytes in this order, compared with the exact ones; and whether every sum fits an `i32`.
+/// The error bound of f32 sums over bytes in this order, compared with the exact ones; and whether
+/// every sum fits an `i32`.
 #[cfg(feature = "gpu")]
 pub(crate) fn errors(view: &Filter, order: Order) -> (f64, bool) {
     (bound::of_sums(view, order), is_tame(view))
 }
 
-/// The same for a GPU's sums over the terms of a sum, of which each is a row pass and a column pass.
+/// The same for a GPU's sums over the terms of a sum, of which each is a row pass and a column
+/// pass.
 #[cfg(feature = "gpu")]
 pub(crate) fn errors_of_terms(view: &Filter, sum: &crate::filter::Sum) -> (f64, bool) {
     (bound::of_terms_in_f32(view, sum), is_tame(view))
 }
 
-/// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none ever is.
+/// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none
+/// ever is.
 #[cfg(feature = "gpu")]
 pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
     let limit = Doubt::<f32>::new(error).limit();
@@ -169,7 +175,8 @@ pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
     }
 }
 
-/// The part of uncertain results that sums with a smaller error leave so; all of them, if there is no error.
+/// The part of uncertain results that sums with a smaller error leave so; all of them, if there is
+/// no error.
 fn part_left(error: f64, before: f64) -> f64 {
     (error / before).min(1.0)
 }
@@ -217,13 +224,14 @@ impl<E: Float> Rounder<'_, E> {
         if self.tame { (2.0 * self.doubt.error()).min(1.0) } else { 1.0 }
     }
 
-    /// The part of uncertain results that a column pass in f64 over the row pass's results leaves so, if that can be.
+    /// The part of uncertain results that a column pass in f64 over the row pass's results leaves
+    /// so, if that can be.
     pub(crate) fn left_by_columns(&self) -> Option<f64> {
         self.column.map(|column| part_left(column.error(), self.doubt.error()))
     }
 
-    /// The distance from an integer at which a sum is uncertain; `None` if a sum may be NaN, or too great for an
-    /// `i32`.
+    /// The distance from an integer at which a sum is uncertain; `None` if a sum may be NaN, or too
+    /// great for an `i32`.
     pub(crate) fn limit(&self) -> Option<E> {
         let limit = self.doubt.limit();
         (limit > E::default() && self.tame).then_some(limit)
@@ -240,7 +248,8 @@ impl<E: Float> Rounder<'_, E> {
         true
     }
 
-    /// Stores the interleaved sums of a part of row `y`, from column `x` on. Says how many were uncertain.
+    /// Stores the interleaved sums of a part of row `y`, from column `x` on. Says how many were
+    /// uncertain.
     pub(crate) fn store_part(
         &self,
         isa: Isa,
@@ -258,8 +267,8 @@ impl<E: Float> Rounder<'_, E> {
         count
     }
 
-    /// Stores the sums of one channel of a part of a row to its places among the others' elements; `uncertain` become the elements that
-    /// [`Rounder::resolve`] is to decide.
+    /// Stores the sums of one channel of a part of a row to its places among the others' elements;
+    /// `uncertain` become the elements that [`Rounder::resolve`] is to decide.
     pub(crate) fn store_channel(
         &self,
         isa: Isa,
@@ -363,7 +372,8 @@ impl<E: Float> Work for Round<'_, E> {
     }
 }
 
-/// Rounds [`CHUNK`] sums, of which none is 2^31 or more, or NaN. A bit for each that is so far from an integer or further.
+/// Rounds [`CHUNK`] sums, of which none is 2^31 or more, or NaN. A bit for each that is so far from
+/// an integer or further.
 ///
 /// # Safety
 /// The processor has the vectors.

@@ -212,7 +212,8 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             let of_bytes = filter.of_bytes().unwrap();
             let error = of_sums(&of_bytes.filter, family.into());
             assert!(error > 0.0 && error < 0.5);
-            // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
+            // The truth here is itself an f32 result, so half of the allowance is left to disturb
+            // it by.
             let planes = disturbed(&truth, error / 2.0);
             let bounds = Bounds::default();
             let resolver = Resolver::new(src, 1, of_bytes, border);
@@ -329,7 +330,8 @@ fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
     }
 }
 
-/// Means of bytes, where rows of pixels repeat and where pixels are 0 or 255: beside those that are and do not.
+/// Means of bytes, where rows of pixels repeat and where pixels are 0 or 255: beside those that are
+/// and do not.
 #[test]
 fn means_of_alike_rows_and_of_two_values_are_exact() {
     let (width, height) = (211, 160);
@@ -362,7 +364,8 @@ fn means_of_alike_rows_and_of_two_values_are_exact() {
     }
 }
 
-/// Compares every family, on one thread and on three, with the definition; the last channel is copied if there are four.
+/// Compares every family, on one thread and on three, with the definition; the last channel is
+/// copied if there are four.
 fn check_channels(
     src: &[u8],
     (width, height, channels): (usize, usize, usize),
@@ -440,7 +443,8 @@ fn many_channels_are_rounded_as_one() {
     }
 }
 
-/// Pixels of several kinds: noise; one value; equal rows, equal columns; two values; half noise, half of one value.
+/// Pixels of several kinds: noise; one value; equal rows, equal columns; two values; half noise,
+/// half of one value.
 fn contents((width, height, channels): (usize, usize, usize), odd: u8) -> Vec<Vec<u8>> {
     let len = width * height * channels;
     let noise = noise_pixels(len, 41);
@@ -458,7 +462,8 @@ fn contents((width, height, channels): (usize, usize, usize), odd: u8) -> Vec<Ve
     ]
 }
 
-/// Wide windows, whose sums in f32 are often in doubt, and taps whose sum over one value is half way between integers.
+/// Wide windows, whose sums in f32 are often in doubt, and taps whose sum over one value is half
+/// way between integers.
 #[test]
 fn wide_windows_and_ties_are_exact() {
     let halves = |len: usize| -> Vec<f64> { (0..len).map(|i| (1 + i * i % 7) as f64).collect() };
@@ -501,7 +506,8 @@ fn wide_windows_and_ties_are_exact() {
     }
 }
 
-/// Every other pixel greater by one, with a step in the middle: half of the results lie near a half.
+/// Every other pixel greater by one, with a step in the middle: half of the results lie near a
+/// half.
 #[test]
 fn very_wide_gaussians_are_exact() {
     let cases = [
@@ -527,8 +533,8 @@ fn very_wide_gaussians_are_exact() {
     }
 }
 
-/// Some tests again, in processes of their own that use one instruction set each. Portable code has no fused multiply-add in f32, so it
-/// takes the shortest alone.
+/// Some tests again, in processes of their own that use one instruction set each. Portable code has
+/// no fused multiply-add in f32, so it takes the shortest alone.
 #[test]
 fn every_instruction_set_rounds_alike() {
     let wide = "round::tests::very_wide_gaussians_are_exact";
@@ -572,7 +578,8 @@ fn sums_of_products_round_as_their_taps() {
     assert!(Filter::unsharp(0.3, 1.0).unwrap().sum().is_none());
 }
 
-/// The bound of a sum of products holds for the sums that the engine makes: it is compared where results are not rounded to bytes.
+/// The bound of a sum of products holds for the sums that the engine makes: it is compared where
+/// results are not rounded to bytes.
 #[test]
 fn the_terms_add_up_to_the_taps() {
     for text in ["unsharp:sigma=3,amount=0.7", "log:sigma=2"] {

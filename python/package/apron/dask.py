@@ -69,7 +69,8 @@ def _blockwise(run, array, depths, wraps, dtype):
             inner.append(slice(depth, -depth))
         else:
             inner.append(slice(None))
-        # A block's own rows and those of one neighbour must hold what a reflection shows: blocks have at least `depth`.
+        # A block's own rows and those of one neighbour must hold what a reflection shows: blocks
+        # have at least `depth`.
         if depth and len(array.chunks[axis]) > 1 and array.shape[axis] < 2 * depth:
             array = array.rechunk({axis: -1})
         if len(array.chunks[axis]) == 1:
@@ -202,7 +203,8 @@ def window(function, array, weights, output, mode, cval, origin, axes):
     dtype = result_type(array, output, lambda none: function(none, weights, output, mode, cval, origin, axes=axes))
     along = ndimage._axes(axes, array.ndim)
     depths = [0] * array.ndim
-    # In SciPy origins are in the order of `axes`, and the window's sides in that of the array's axes.
+    # In SciPy origins are in the order of `axes`, and the window's sides in that of the array's
+    # axes.
     for axis, each in zip(along, ndimage._each(origin, len(along))):
         depths[axis] = weights.shape[sorted(along).index(axis)] // 2 + abs(each)
     return _pass(function, array, depths, mode, dtype, weights, dtype, mode, cval, origin, axes=axes)

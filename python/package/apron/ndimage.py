@@ -260,7 +260,8 @@ def _gaussian_taps(sigma, order, radius):
     taps = taps / taps.sum()
     if order == 0:
         return taps
-    # A derivative is q(x) times the Gaussian, and (q g)' = (q' - q x / variance) g: a matrix on the coefficients of q.
+    # A derivative is q(x) times the Gaussian, and (q g)' = (q' - q x / variance) g: a matrix on the
+    # coefficients of q.
     powers = np.arange(order + 1)
     derive = np.diag(powers[1:], 1) + np.diag(np.ones(order) / -variance, -1)
     q = np.zeros(order + 1)

@@ -5,11 +5,12 @@
 //! | `blog_shared` | constant bank | size known at run time, at most 961 taps |
 //! | `blog_unrolled_5` | constant bank | 5 x 5, known to the compiler |
 //!
-//! The first steps are `direct_naive` and `direct_constant`, which take any block too. `direct_shared` differs from the
-//! kernels here in how a tile is loaded: by warps along its rows, not by an index that is divided by its width.
-//! Thread mapping: a thread computes one pixel. Tile: the block's pixels and their apron, row by row without padding.
-//! Order: that of the direct family, whose bits they give.
-//! Limits: any border but KEEP; an image is as tall as a grid at most.
+//! The first steps are `direct_naive` and `direct_constant`, which take any block too.
+//! `direct_shared` differs from the kernels here in how a tile is loaded: by warps along its rows,
+//! not by an index that is divided by its width. Thread mapping: a thread computes one pixel. Tile:
+//! the block's pixels and their apron, row by row without padding. Order: that of the direct
+//! family, whose bits they give. Limits: any border but KEEP; an image is as tall as a grid at
+//! most.
 
 use crate::abi::{ConstantTaps, Taps, Window};
 use crate::device::*;
@@ -30,7 +31,8 @@ kernel! {
 }
 
 /// # Safety
-/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps, and the launch reserved the tile.
+/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps, and the launch
+/// reserved the tile.
 #[inline(always)]
 unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T) {
     let tile = Shared::dynamic();
@@ -38,8 +40,8 @@ unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i
     let pitch = block_width() + cols - 1;
     let count = pitch * (block_height() + rows - 1);
     let (x, y) = (left + thread_x(), top + thread_y());
-    // SAFETY: `source` resolves coordinates into the image, indices stay below the tile's size, every thread meets the
-    // barrier, and the write is guarded.
+    // SAFETY: `source` resolves coordinates into the image, indices stay below the tile's size,
+    // every thread meets the barrier, and the write is guarded.
     unsafe {
         let mut at = thread_x() + thread_y() * block_width();
         while at < count {

@@ -1,4 +1,5 @@
-//! Study: the ladder of a class project of 2008. 17 x 17 taps that separate; the border is a constant.
+//! Study: the ladder of a class project of 2008. 17 x 17 taps that separate; the border is a
+//! constant.
 //!
 //! | entry | step | what it changes |
 //! | --- | --- | --- |
@@ -9,15 +10,14 @@
 //! | `class_rows`, `class_columns` | 3 | tiles laid out row by row |
 //! | `steps_rows`, `steps_columns` | 4 | eight results a thread, an aligned apron |
 //!
-//! Thread mapping: a block of 16 x 16 threads, a thread computes one pixel; in step 4 blocks of 16 x 4 and 16 x 8, and
-//! results one block apart. Tile: each thread loads four pixels in step 1, two in the passes of steps 2 and 3; in step 4
-//! one block's width, or height, of apron at each end.
-//! Banks: laid out column by column, the 16 lanes of a row are 32 (or, in the row pass, 16) words apart and all meet in one
-//! bank (or two).
-//! Order: steps 0 and 1 that of the product family: column by column, top to bottom, `pixel * row tap` rounded and then
-//! added by a fused multiply-add with the column's tap. The passes: that of the separable family.
-//! Limits: an image is as tall as a grid at most; in step 1 a plane has less than 2^31 elements, and rows and stride are
-//! below 2^24.
+//! Thread mapping: a block of 16 x 16 threads, a thread computes one pixel; in step 4 blocks of 16
+//! x 4 and 16 x 8, and results one block apart. Tile: each thread loads four pixels in step 1, two
+//! in the passes of steps 2 and 3; in step 4 one block's width, or height, of apron at each end.
+//! Banks: laid out column by column, the 16 lanes of a row are 32 (or, in the row pass, 16) words
+//! apart and all meet in one bank (or two). Order: steps 0 and 1 that of the product family: column
+//! by column, top to bottom, `pixel * row tap` rounded and then added by a fused multiply-add with
+//! the column's tap. The passes: that of the separable family. Limits: an image is as tall as a
+//! grid at most; in step 1 a plane has less than 2^31 elements, and rows and stride are below 2^24.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -99,8 +99,8 @@ kernel! {
         }
     }
 
-    /// The column pass with several results a thread. Its tile is laid out column by column; an odd pitch keeps the lanes of
-    /// a row in different banks.
+    /// The column pass with several results a thread. Its tile is laid out column by column; an odd
+    /// pitch keeps the lanes of a row in different banks.
     fn steps_columns(frame: Frame, taps: Taps<COUNT>) {
         let taps = parameter!(steps_columns, 1, taps);
         const HEIGHT: i32 = STEPS_COLUMNS_BLOCK.1;
@@ -170,7 +170,8 @@ unsafe fn sum<T: TapSource>(taps: T, value: impl Fn(i32) -> f32) -> f32 {
 /// Step 1.
 ///
 /// # Safety
-/// `frame` describes allocated memory, `taps` is as for [`product`], and the launch reserved LONG x LONG floats.
+/// `frame` describes allocated memory, `taps` is as for [`product`], and the launch reserved LONG x
+/// LONG floats.
 #[inline(always)]
 unsafe fn shared<const SHORT: bool, T: TapSource>(frame: &Frame, taps: T) {
     let times = |a: i32, b: i32| if SHORT { mul24(a, b) } else { a.wrapping_mul(b) };

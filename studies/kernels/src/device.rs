@@ -28,8 +28,8 @@ pub(crate) fn mul24(a: i32, b: i32) -> i32 {
 pub(crate) struct Texture(u64);
 
 impl Texture {
-    /// The pixel in which `(x, y)` lies: the middle of the first one is `(0.5, 0.5)`. Outside the plane, what the object's
-    /// address mode says.
+    /// The pixel in which `(x, y)` lies: the middle of the first one is `(0.5, 0.5)`. Outside the
+    /// plane, what the object's address mode says.
     ///
     /// # Safety
     /// The object and its memory are there, and nothing writes them while the kernel runs.

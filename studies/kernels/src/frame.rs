@@ -1,6 +1,7 @@
 //! What every study is passed first: images as their documents have them, whole planes of f32.
 
-/// Source and destination of one launch: `planes` (the grid's z extent) planes of `width` by `height` pixels.
+/// Source and destination of one launch: `planes` (the grid's z extent) planes of `width` by
+/// `height` pixels.
 ///
 /// Strides count elements, not bytes, and are below 2^32. Source and destination never overlap.
 #[repr(C)]

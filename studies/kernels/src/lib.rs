@@ -1,4 +1,5 @@
-//! The studies' kernels: convolution as other documents have it, step by step, for `docs/ladder.md` to compare.
+//! The studies' kernels: convolution as other documents have it, step by step, for `docs/ladder.md`
+//! to compare.
 //!
 //! | document | file | what changes from step to step |
 //! | --- | --- | --- |
@@ -9,11 +10,12 @@
 //! | a comparison of blurs | `strip.rs` | tiled and untiled |
 //! | a blog on one dimension | `line.rs` | where taps and neighbours come from |
 //!
-//! A study keeps to its document's border, and to images as tall as a grid. Compiled for the host, this crate is the entries'
-//! names and sizes ([`sizes`]), and what a launch passes ([`frame`], [`abi`], [`border`]).
+//! A study keeps to its document's border, and to images as tall as a grid. Compiled for the host,
+//! this crate is the entries' names and sizes ([`sizes`]), and what a launch passes ([`frame`],
+//! [`abi`], [`border`]).
 //!
-//! The device layer and the conventions are those of `gpu-kernels`, whose files are taken by their path: kernels are compiled
-//! without dependencies.
+//! The device layer and the conventions are those of `gpu-kernels`, whose files are taken by their
+//! path: kernels are compiled without dependencies.
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![cfg_attr(
     all(target_arch = "nvptx64", not(rust_cuda)),

@@ -1,4 +1,5 @@
-//! Study: one-dimensional correlation with 5 taps, as a blog builds it up. The border is a constant.
+//! Study: one-dimensional correlation with 5 taps, as a blog builds it up. The border is a
+//! constant.
 //!
 //! | entry | taps | neighbours |
 //! | --- | --- | --- |
@@ -8,10 +9,10 @@
 //! | `line_ghost` | constant bank | a tile with an apron, which holds the border's value outside the image |
 //! | `line_vector` | constant bank | 8-byte loads into registers; four results a thread |
 //!
-//! Thread mapping: blocks of 256 threads along the row, a thread computes one result, or four neighbouring ones. The grid's
-//! y axis counts rows, which are filtered each for itself.
-//! Order: that of the direct family, whose bits they give.
-//! Limits: windows of 5 x 1 taps; an image has as many rows as a grid at most.
+//! Thread mapping: blocks of 256 threads along the row, a thread computes one result, or four
+//! neighbouring ones. The grid's y axis counts rows, which are filtered each for itself. Order:
+//! that of the direct family, whose bits they give. Limits: windows of 5 x 1 taps; an image has as
+//! many rows as a grid at most.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -102,7 +103,8 @@ kernel! {
 /// This thread's result from its neighbours.
 ///
 /// # Safety
-/// `frame` describes allocated memory, `taps` holds K, and `value` answers for places up to R outside the block.
+/// `frame` describes allocated memory, `taps` holds K, and `value` answers for places up to R
+/// outside the block.
 #[inline(always)]
 unsafe fn each<T: TapSource>(frame: &Frame, taps: T, value: impl Fn(i32, i32) -> f32) {
     let (x, y) = (block_x() * LINE_BLOCK + thread_x(), block_y());

@@ -1,18 +1,18 @@
-//! Study: the two passes of NVIDIA's white paper on separable convolution. The border is a constant.
+//! Study: the two passes of NVIDIA's white paper on separable convolution. The border is a
+//! constant.
 //!
 //! | entry | number of taps |
 //! | --- | --- |
 //! | `paper_rows_K`, `paper_columns_K` | K, odd, known to the compiler: the loop over taps is unrolled |
 //! | `paper_rows`, `paper_columns` | any odd number up to 33: a loop |
 //!
-//! Row pass: a block computes 128 pixels of one row. It has 16 threads before those and as many as the radius behind them:
-//! each loads one pixel, those too far to the left none, so that the first thread's address is aligned. The first 128 then
-//! compute a pixel each; the others are idle.
-//! Column pass: a block of 16 x 8 threads computes a tile of 16 columns and 48 rows, tall and thin, so that the apron above
-//! and below is a small part of it.
-//! Lanes read consecutive words of shared memory, or two runs of 16: no bank conflicts.
-//! Order: that of the separable family, whose bits they give.
-//! Limits: an image is as tall as a grid at most, which in the row pass is 65535 rows.
+//! Row pass: a block computes 128 pixels of one row. It has 16 threads before those and as many as
+//! the radius behind them: each loads one pixel, those too far to the left none, so that the first
+//! thread's address is aligned. The first 128 then compute a pixel each; the others are idle.
+//! Column pass: a block of 16 x 8 threads computes a tile of 16 columns and 48 rows, tall and thin,
+//! so that the apron above and below is a small part of it. Lanes read consecutive words of shared
+//! memory, or two runs of 16: no bank conflicts. Order: that of the separable family, whose bits
+//! they give. Limits: an image is as tall as a grid at most, which in the row pass is 65535 rows.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -51,7 +51,8 @@ macro_rules! unrolled {
 crate::study_entries!(unrolled);
 
 /// # Safety
-/// `frame` describes allocated memory, `taps` holds `count` taps, and the launch reserved `PAPER_ROW + count - 1` floats.
+/// `frame` describes allocated memory, `taps` holds `count` taps, and the launch reserved
+/// `PAPER_ROW + count - 1` floats.
 #[inline(always)]
 unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
     let tile = Shared::dynamic();

@@ -76,7 +76,8 @@ impl Row {
     }
 }
 
-/// The offset of `count` rows: strides are below 2^32, so that one 32-bit multiplication with a 64-bit product does.
+/// The offset of `count` rows: strides are below 2^32, so that one 32-bit multiplication with a
+/// 64-bit product does.
 #[inline(always)]
 fn rows(count: i32, stride: usize) -> usize {
     (count as u32 as u64 * stride as u32 as u64) as usize
@@ -96,11 +97,13 @@ pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
 /// Stores the PX (2 or 4) results at `(x, y)` and right of it, as far as they lie in the image.
 ///
 /// # Safety
-/// `y` lies in the image, `x` is a multiple of PX and not negative, and no other thread stores there.
+/// `y` lies in the image, `x` is a multiple of PX and not negative, and no other thread stores
+/// there.
 #[inline(always)]
 pub(crate) unsafe fn write_run<const PX: usize>(frame: &Frame, x: i32, y: i32, values: [f32; PX]) {
     let index = block_z() as usize * frame.dst_plane + rows(y, frame.dst_stride) + x as usize;
-    // SAFETY: each pixel is stored only if it lies in the image; the vector only if all do and it is aligned.
+    // SAFETY: each pixel is stored only if it lies in the image; the vector only if all do and it
+    // is aligned.
     unsafe {
         if x + PX as i32 <= frame.width && (frame.dst as usize + 4 * index).is_multiple_of(4 * PX) {
             store_run(frame.dst, index, values);

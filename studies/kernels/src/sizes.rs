@@ -1,6 +1,7 @@
 //! The studies' entries, and the sizes that they and their launcher must agree on.
 
-/// Kernels of the studies in `docs/ladder.md` for each number of taps; `with` is called with a row for each:
+/// Kernels of the studies in `docs/ladder.md` for each number of taps; `with` is called with a row
+/// for each:
 /// `taps: strip_untiled, strip_tiled, paper_rows, paper_columns, texture_rows, texture_columns`.
 #[macro_export]
 macro_rules! study_entries {
@@ -50,12 +51,14 @@ pub const STUDY_RADIUS: i32 = 16;
 
 /// Tap columns and rows of the class project's kernels.
 pub const CLASS_TAPS: i32 = 17;
-/// Threads, and pixels, along each side of the class project's blocks; also of the tiled blur's and of the idle-thread study's.
+/// Threads, and pixels, along each side of the class project's blocks; also of the tiled blur's and
+/// of the idle-thread study's.
 pub const CLASS_BLOCK: i32 = 16;
 
 /// Pixels of a row that a block of the white paper's row pass computes.
 pub const PAPER_ROW: i32 = 128;
-/// Threads before those pixels, for the apron: their number keeps the first thread's address aligned.
+/// Threads before those pixels, for the apron: their number keeps the first thread's address
+/// aligned.
 pub const PAPER_LEAD: i32 = 16;
 /// Columns and rows of pixels that a block of the white paper's column pass computes.
 pub const PAPER_COLUMN: (i32, i32) = (16, 48);

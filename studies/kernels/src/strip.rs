@@ -1,21 +1,22 @@
-//! Study: a blur through a tile in shared memory against one without, for images whose channels take turns row by row. An
-//! output pixel whose window leaves the image is a copy.
+//! Study: a blur through a tile in shared memory against one without, for images whose channels
+//! take turns row by row. An output pixel whose window leaves the image is a copy.
 //!
-//! Thread mapping: a block of 16 x 16 threads, a thread computes one value. The grid's x axis counts the columns of all
-//! channels side by side, so a block may lie in two of them; a column's channel is found by division.
-//! Tile: the block's pixels and their apron, without padding. Each thread loads its own pixel; those within the radius of
-//! the block's edge also load the pixel as far beyond it, and those in a corner a third one. No window that lies in the
-//! image needs a pixel of another channel, so what a tile that lies in two holds at their seam is not used.
-//! Order: that of the direct family, whose bits they give.
-//! Limits: square windows of odd size, 3 to 33; KEEP alone; an image is as tall as a grid at most.
+//! Thread mapping: a block of 16 x 16 threads, a thread computes one value. The grid's x axis
+//! counts the columns of all channels side by side, so a block may lie in two of them; a column's
+//! channel is found by division. Tile: the block's pixels and their apron, without padding. Each
+//! thread loads its own pixel; those within the radius of the block's edge also load the pixel as
+//! far beyond it, and those in a corner a third one. No window that lies in the image needs a pixel
+//! of another channel, so what a tile that lies in two holds at their seam is not used. Order: that
+//! of the direct family, whose bits they give. Limits: square windows of odd size, 3 to 33; KEEP
+//! alone; an image is as tall as a grid at most.
 
 use crate::abi::Taps;
 use crate::device::*;
 use crate::frame::Frame;
 use crate::sizes::CLASS_BLOCK as SIDE;
 
-/// The rows of the largest window's taps that a launch's 4 KB take beside its other parameters; the others are in global
-/// memory, whose loads cost more. Even, so that these are aligned to pairs.
+/// The rows of the largest window's taps that a launch's 4 KB take beside its other parameters; the
+/// others are in global memory, whose loads cost more. Even, so that these are aligned to pairs.
 const CARRIED: i32 = 30;
 
 /// As the table has them.
@@ -87,11 +88,12 @@ impl Value {
     }
 }
 
-/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from `taps`, the others two at a time
-/// from `all`.
+/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from
+/// `taps`, the others two at a time from `all`.
 ///
 /// # Safety
-/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them. Else `carried` is even.
+/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them. Else `carried`
+/// is even.
 #[inline(always)]
 unsafe fn sum<const K: i32, T: TapSource>(
     taps: T,
@@ -116,7 +118,8 @@ unsafe fn sum<const K: i32, T: TapSource>(
     sum
 }
 
-/// The sum over the first rows. Beyond 11 x 11 they are a loop, because the code would no longer fit in the instruction cache.
+/// The sum over the first rows. Beyond 11 x 11 they are a loop, because the code would no longer
+/// fit in the instruction cache.
 ///
 /// # Safety
 /// `taps` holds these rows of K.
@@ -184,7 +187,8 @@ unsafe fn tiled<const K: i32, T: TapSource>(
     let mine = Value::of_thread(frame, planes);
     if let Some(at) = &mine {
         let stride = frame.src_stride as u32 as isize;
-        // The pixel itself, and those a radius away that lie in the image and beyond the block's edge.
+        // The pixel itself, and those a radius away that lie in the image and beyond the block's
+        // edge.
         let ahead = [
             thread_x() < radius && at.x >= radius,
             true,
@@ -219,8 +223,9 @@ unsafe fn tiled<const K: i32, T: TapSource>(
     };
     // SAFETY: every thread of the block gets here.
     unsafe { barrier() };
-    // Hidden, because the compiler would else put a barrier into each branch of the question above, as what follows depends
-    // on the answer too. A warp whose threads wait at two of them waits for ever.
+    // Hidden, because the compiler would else put a barrier into each branch of the question above,
+    // as what follows depends on the answer too. A warp whose threads wait at two of them waits for
+    // ever.
     if opaque(none) != 0 {
         return;
     }

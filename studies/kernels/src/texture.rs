@@ -1,9 +1,9 @@
 //! Study: a separable filter whose passes read pixels through a texture, without shared memory.
 //!
-//! Thread mapping: a block of 16 x 12 threads, a thread computes one pixel. What lies outside the image is the texture
-//! unit's answer: its border colour for a constant, its clamped coordinate where the edge is repeated.
-//! Order: that of the separable family, whose bits they give.
-//! Limits: one plane, of an extent that the device has textures for; an odd number of taps up to 33.
+//! Thread mapping: a block of 16 x 12 threads, a thread computes one pixel. What lies outside the
+//! image is the texture unit's answer: its border colour for a constant, its clamped coordinate
+//! where the edge is repeated. Order: that of the separable family, whose bits they give. Limits:
+//! one plane, of an extent that the device has textures for; an odd number of taps up to 33.
 
 use crate::abi::Taps;
 use crate::device::*;

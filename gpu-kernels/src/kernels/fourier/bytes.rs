@@ -1,9 +1,12 @@
 //! How folded tiles in shared memory load and store bytes: four rows of a warp together.
 //!
-//! Thread mapping: for transforms 8 lanes share a row, each with every eighth column (see `tiles.rs`). If they loaded these themselves, a warp would meet four rows with each load, which
-//! keeps the first cache busy for each of them. So 32 lanes load neighbours of one row, and then the four lanes that have the same place in their rows turn what they have: byte `k` of
-//! the lane of row `r` becomes byte `r` of the lane of row `k`. Stores take the same way back.
-//! Limits: pixels of 1, 3 or 4 bytes have their distance in the instructions; others take two registers each.
+//! Thread mapping: for transforms 8 lanes share a row, each with every eighth column (see
+//! `tiles.rs`). If they loaded these themselves, a warp would meet four rows with each load, which
+//! keeps the first cache busy for each of them. So 32 lanes load neighbours of one row, and then
+//! the four lanes that have the same place in their rows turn what they have: byte `k` of the lane
+//! of row `r` becomes byte `r` of the lane of row `k`. Stores take the same way back. Limits:
+//! pixels of 1, 3 or 4 bytes have their distance in the instructions; others take two registers
+//! each.
 
 use super::fft::{Complex, ZERO};
 use crate::device::*;
@@ -17,13 +20,15 @@ const COLUMNS: i32 = 32;
 /// Words of a lane for half a line, at most.
 const WORDS: usize = 4;
 
-/// The row of a lane among the four of its warp. A half-warp has two rows that are two apart: so they are in different banks.
+/// The row of a lane among the four of its warp. A half-warp has two rows that are two apart: so
+/// they are in different banks.
 #[inline(always)]
 pub(super) fn row_of(lane: i32) -> i32 {
     (lane >> 3 & 1) << 1 | lane >> 4
 }
 
-/// Byte `k` of the lane of row `r` becomes byte `r` of the lane of row `k`, for lanes with the same place in their rows.
+/// Byte `k` of the lane of row `r` becomes byte `r` of the lane of row `k`, for lanes with the same
+/// place in their rows.
 ///
 /// # Safety
 /// The whole warp calls.
@@ -37,7 +42,8 @@ unsafe fn turned(word: u32) -> u32 {
     }
 }
 
-/// The lane's line of four rows of a tile, from `(left, top)` on: real parts, and imaginary parts `8 M` columns behind them.
+/// The lane's line of four rows of a tile, from `(left, top)` on: real parts, and imaginary parts
+/// `8 M` columns behind them.
 ///
 /// # Safety
 /// The rows and columns lie in the image; the whole warp calls.
@@ -77,7 +83,8 @@ pub(super) unsafe fn load<const M: usize>(
     line
 }
 
-/// Words of bytes from four rows each, for both halves of a line: every [`COLUMNS`]-th pixel, whose distance is PIXEL bytes if that is not 0.
+/// Words of bytes from four rows each, for both halves of a line: every [`COLUMNS`]-th pixel, whose
+/// distance is PIXEL bytes if that is not 0.
 ///
 /// # Safety
 /// They lie in allocated memory.
@@ -104,7 +111,8 @@ unsafe fn words<const M: usize, const PIXEL: i32>(
     bytes.map(|half| half.map(joined))
 }
 
-/// Stores M sums of the lane's row, which are `8` columns apart from its place behind `left` on, to the bytes of `count` rows from `top` on, left of column `end`.
+/// Stores M sums of the lane's row, which are `8` columns apart from its place behind `left` on, to
+/// the bytes of `count` rows from `top` on, left of column `end`.
 ///
 /// # Safety
 /// They lie in the region, and no other warp stores there; the whole warp calls.
@@ -164,7 +172,8 @@ pub(super) unsafe fn store<const M: usize>(
     }
 }
 
-/// Stores words of bytes to four rows each, so many of them, as [`words`] loads them; so many columns are left.
+/// Stores words of bytes to four rows each, so many of them, as [`words`] loads them; so many
+/// columns are left.
 ///
 /// # Safety
 /// They lie in allocated memory, and no other thread stores there.

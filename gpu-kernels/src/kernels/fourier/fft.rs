@@ -94,8 +94,8 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
     ];
     const S: [f32; 10] = [0.0, C[3], C[2], C[1], 1.0, C[1], C[2], C[3], 0.0, -C[3]];
     let mut parts = [ZERO; 16];
-    // A column of the 4 x 4, four times. Not a loop: rust-cuda's compiler does not unroll it, and would keep the cosines in
-    // memory.
+    // A column of the 4 x 4, four times. Not a loop: rust-cuda's compiler does not unroll it, and
+    // would keep the cosines in memory.
     macro_rules! column {
         ($n:literal) => {
             let line = four::<INVERSE>([x[$n], x[$n + 4], x[$n + 8], x[$n + 12]]);
@@ -132,7 +132,8 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
 /// A transform of 32, in order: 2 of 16, twiddle factors, then 16 of 2.
 #[inline(always)]
 fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
-    // Cosines of k / 32 of a full circle, for k from 0 to 15; the sine of k is the cosine of its distance from 8.
+    // Cosines of k / 32 of a full circle, for k from 0 to 15; the sine of k is the cosine of its
+    // distance from 8.
     const C: [f32; 16] = [
         1.0,
         0.980_785_25,
@@ -185,10 +186,12 @@ pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [C
     }
 }
 
-/// Number `m` of M times `exp(i pi m / (2 M))`, or times its conjugate: the twist of a folded line (see `mod.rs`), but for what a lane's own place adds to it.
+/// Number `m` of M times `exp(i pi m / (2 M))`, or times its conjugate: the twist of a folded line
+/// (see `mod.rs`), but for what a lane's own place adds to it.
 #[inline(always)]
 pub(crate) fn twisted<const M: usize, const INVERSE: bool>(mut x: [Complex; M]) -> [Complex; M] {
-    // Cosines of k / 128 of a full circle, for k from 0 to 32; the sine of k is the cosine of 32 - k.
+    // Cosines of k / 128 of a full circle, for k from 0 to 32; the sine of k is the cosine of 32 -
+    // k.
     const C: [f32; 33] = [
         1.0,
         0.998_795_45,

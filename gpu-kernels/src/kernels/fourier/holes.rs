@@ -1,19 +1,19 @@
 //! Results under whose windows NaN, infinities or pixels too large for spectra lie.
 //!
-//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that there is one.
-//! This kernel runs after them. If no hole was noted, it ends at once. Otherwise it overwrites each
-//! result with a hole under its window:
+//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that
+//! there is one. This kernel runs after them. If no hole was noted, it ends at once. Otherwise it
+//! overwrites each result with a hole under its window:
 //!
 //! - NaN, if there is a NaN, or an infinity under a tap of 0;
 //! - the sum of all taps in the direct family's order, if there is a pixel too large for spectra;
 //! - else the infinity of the products' sign, or NaN if they have both signs.
 //!
-//! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth row. The
-//! block marks the holes under its windows in bit planes, one plane for each kind of hole. It takes as
-//! many rows at a time as shared memory holds, and `WORDS` words of columns. The signs of the taps are
-//! bit planes too, so a few instructions test 32 taps.
-//! Shared memory: for each row a word that says whether it has holes, then the words of the four planes.
-//! Limits: KEEP is left to `keep.rs`.
+//! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth
+//! row. The block marks the holes under its windows in bit planes, one plane for each kind of hole.
+//! It takes as many rows at a time as shared memory holds, and `WORDS` words of columns. The signs
+//! of the taps are bit planes too, so a few instructions test 32 taps. Shared memory: for each row
+//! a word that says whether it has holes, then the words of the four planes. Limits: KEEP is left
+//! to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -47,9 +47,11 @@ pub struct Holes {
     pub window: Window,
     /// A pixel of at most this magnitude is no hole.
     pub greatest: f32,
-    /// The address of a word: how many warps of the kernels before have noted a hole. It is 0 before these.
+    /// The address of a word: how many warps of the kernels before have noted a hole. It is 0
+    /// before these.
     pub noted: u64,
-    /// The address of bits for each row of taps: words of those above 0, then as many of those below.
+    /// The address of bits for each row of taps: words of those above 0, then as many of those
+    /// below.
     pub signs: u64,
 }
 
@@ -126,7 +128,8 @@ impl Found {
             let line = source.row(self.top + row);
             let (mut any, mut at) = (0, 0);
             while at < self.pitch {
-                // SAFETY: as the caller promised; the whole warp is here, and the words are its own.
+                // SAFETY: as the caller promised; the whole warp is here, and the words are its
+                // own.
                 unsafe {
                     let value = line.pixel(self.left + 32 * at + thread_x());
                     // Of NaN every comparison is false.
@@ -163,8 +166,8 @@ impl Found {
         }
     }
 
-    /// The kinds of holes under row `r` of a result's window. The result lies `32 * beside` columns right
-    /// of the thread's first one.
+    /// The kinds of holes under row `r` of a result's window. The result lies `32 * beside` columns
+    /// right of the thread's first one.
     ///
     /// # Safety
     /// The rows have been found; `signs` are as in [`Holes`].
@@ -204,8 +207,8 @@ impl Found {
 /// Stores anew the results with holes under their windows.
 ///
 /// # Safety
-/// `pass` describes allocated memory, and `holes` what it says; `taps` points to those of the window, row by row. The launch has the
-/// block and the shared memory stated above.
+/// `pass` describes allocated memory, and `holes` what it says; `taps` points to those of the
+/// window, row by row. The launch has the block and the shared memory stated above.
 #[inline(always)]
 pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
     // SAFETY: as the caller promised; the whole block goes the same way.
@@ -311,8 +314,9 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
     }
 }
 
-/// The sums of all taps for a thread's results, the first of which is at `(x, y)`, through the border rule, in the direct family's
-/// order. All together: each by itself would wait for its pixels.
+/// The sums of all taps for a thread's results, the first of which is at `(x, y)`, through the
+/// border rule, in the direct family's order. All together: each by itself would wait for its
+/// pixels.
 ///
 /// # Safety
 /// The pass describes allocated memory, and `taps` points to the window's, row by row.
@@ -358,8 +362,8 @@ unsafe fn sums_of_taps(
     }
 }
 
-/// What a thread's results have under a tap, whose pixel for the first of them is at `(x, y)`, through the border rule. All loads are
-/// under way at once.
+/// What a thread's results have under a tap, whose pixel for the first of them is at `(x, y)`,
+/// through the border rule. All loads are under way at once.
 ///
 /// # Safety
 /// The pass describes allocated memory.
@@ -401,8 +405,8 @@ unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN
     values
 }
 
-/// The sums of taps times pixels, row by row. `load_all` loads the pixels of all results for the tap of
-/// a column and a row.
+/// The sums of taps times pixels, row by row. `load_all` loads the pixels of all results for the
+/// tap of a column and a row.
 ///
 /// # Safety
 /// `taps` points to those of the window, row by row.

@@ -1,19 +1,22 @@
-//! Correlation as a product of spectra of tiles of 1024 x 1024 pixels, which do not fit in a block's shared memory: for the largest windows, of
-//! which a tile of 128 leaves too few results.
+//! Correlation as a product of spectra of tiles of 1024 x 1024 pixels, which do not fit in a
+//! block's shared memory: for the largest windows, of which a tile of 128 leaves too few results.
 //!
-//! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same numbers, each gives `SIDE + 1 - cols` by
-//! `SIDE + 1 - rows` results, the entries for bytes fold instead, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of pairs one after the other, and leave
-//! the numbers in a buffer between them, which fits in the level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum, and
-//! back; rows back to results. Rows that no result in the image needs are 0, and not transformed.
-//! Thread mapping: 32 threads share a line, and each holds 32 of its numbers: `j + 32 m` of thread `j` before a transform, frequencies
-//! `k + 32 n` of thread `k` after it. A line is a transform of 32 in registers, twiddle factors, an exchange and a transform of 32; the inverse takes the
-//! same steps with conjugate factors. Of rows a warp takes one, and exchanges without a barrier of the block. Of columns a block takes eight, so
-//! that it reads and writes 64 bytes of each row of the buffer.
-//! Banks: from one thread's numbers to the next one's are 33 numbers (rows), or eight more than a multiple of sixteen (columns), so no half-warp has
-//! a conflict.
-//! Error: as in `tiles.rs`, within the same bound. If a pair has a pixel that spectra have no room for, its results are computed tap by tap: the row kernel
-//! notes it for each of its blocks, and the column kernel makes one word of that for each pair.
-//! Limits: as in `tiles.rs`.
+//! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same
+//! numbers, each gives `SIDE + 1 - cols` by `SIDE + 1 - rows` results, the entries for bytes fold
+//! instead, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of
+//! pairs one after the other, and leave the numbers in a buffer between them, which fits in the
+//! level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum,
+//! and back; rows back to results. Rows that no result in the image needs are 0, and not
+//! transformed. Thread mapping: 32 threads share a line, and each holds 32 of its numbers:
+//! `j + 32 m` of thread `j` before a transform, frequencies `k + 32 n` of thread `k` after it. A
+//! line is a transform of 32 in registers, twiddle factors, an exchange and a transform of 32; the
+//! inverse takes the same steps with conjugate factors. Of rows a warp takes one, and exchanges
+//! without a barrier of the block. Of columns a block takes eight, so that it reads and writes 64
+//! bytes of each row of the buffer. Banks: from one thread's numbers to the next one's are 33
+//! numbers (rows), or eight more than a multiple of sixteen (columns), so no half-warp has a
+//! conflict. Error: as in `tiles.rs`, within the same bound. If a pair has a pixel that spectra
+//! have no room for, its results are computed tap by tap: the row kernel notes it for each of its
+//! blocks, and the column kernel makes one word of that for each pair. Limits: as in `tiles.rs`.
 
 use super::fft::{Complex, ZERO, twisted, within};
 use super::holes::note;
@@ -30,8 +33,8 @@ const EACH: usize = 32;
 const ROWS: i32 = Large::ROW_BLOCK.1 as i32;
 const COLUMNS: i32 = Large::COLUMNS as i32;
 
-/// How the 32 threads of a line exchange numbers: thread `j` has number `k` at `from + apart * k`, and finds those of all others at
-/// `to`, `to + step`, and so on.
+/// How the 32 threads of a line exchange numbers: thread `j` has number `k` at `from + apart * k`,
+/// and finds those of all others at `to`, `to + step`, and so on.
 struct Exchange {
     shared: Shared,
     /// The thread's place among those of the line.
@@ -58,7 +61,8 @@ impl Exchange {
         }
     }
 
-    /// The column, counted from the block's first, of which this thread has a share, and its place there.
+    /// The column, counted from the block's first, of which this thread has a share, and its place
+    /// there.
     #[inline(always)]
     fn of_column() -> (i32, Self) {
         let (column, thread) = (thread_x() & 7, 4 * thread_y() + (thread_x() >> 3));
@@ -67,11 +71,13 @@ impl Exchange {
         (column, Self { shared: Shared::dynamic(), thread, from, apart, to, step })
     }
 
-    /// Transforms a line, or transforms it back, SIDE times too large; but for the twist of `m`, if it is folded. `table` has twiddle factor `j k` at `32 k + j`, of a folded line
-    /// with the twist of `j`; to transform back, of `k`.
+    /// Transforms a line, or transforms it back, SIDE times too large; but for the twist of `m`, if
+    /// it is folded. `table` has twiddle factor `j k` at `32 k + j`, of a folded line with the
+    /// twist of `j`; to transform back, of `k`.
     ///
     /// # Safety
-    /// All threads of the line call, and with BLOCK all of the block; the line's part of shared memory is not in use.
+    /// All threads of the line call, and with BLOCK all of the block; the line's part of shared
+    /// memory is not in use.
     #[inline(always)]
     unsafe fn transform<const INVERSE: bool, const BLOCK: bool>(
         &self,
@@ -124,7 +130,8 @@ impl Exchange {
 struct Pair {
     /// The channel, as the z axis of other grids counts it.
     z: i32,
-    /// Columns and rows from a number's real part to its imaginary part, and results in a row of both.
+    /// Columns and rows from a number's real part to its imaginary part, and results in a row of
+    /// both.
     apart: (i32, i32),
     wide: i32,
     /// The first results of the first tile.
@@ -190,8 +197,8 @@ fn least(a: i32, b: i32) -> i32 {
 /// The rows of some pairs, to spectra.
 ///
 /// # Safety
-/// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for the grid's pairs, and the blocks are those of
-/// [`Large::ROW_BLOCK`] with their shared memory.
+/// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for
+/// the grid's pairs, and the blocks are those of [`Large::ROW_BLOCK`] with their shared memory.
 #[inline(always)]
 pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
     pass: &Pass,
@@ -231,7 +238,8 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
 /// The columns of some pairs: to spectra, times the spectrum of the window's part, and back.
 ///
 /// # Safety
-/// As for [`rows`], with blocks of [`Large::COLUMN_BLOCK`]; `spectra` is the table, then the spectra of the window's parts.
+/// As for [`rows`], with blocks of [`Large::COLUMN_BLOCK`]; `spectra` is the table, then the
+/// spectra of the window's parts.
 #[inline(always)]
 pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra: *const f32) {
     // Where its columns are in the image does not matter here.
@@ -332,7 +340,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     let other = if WAY == STACKED { source.row(y + below) } else { row };
     let lane = exchange.thread;
     let mut line = [ZERO; EACH];
-    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The numbers in shared memory are this thread's.
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The
+    // numbers in shared memory are this thread's.
     unsafe {
         let inside =
             x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
@@ -383,7 +392,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     line
 }
 
-/// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
+/// Stores the results that belong to a row of both tiles, or adds them to those of the parts
+/// before.
 #[inline(always)]
 unsafe fn store_pair<const KIND: u32>(
     pass: &Pass,
@@ -404,7 +414,8 @@ unsafe fn store_pair<const KIND: u32>(
         _ => (end, if other < pass.region.y1 { end } else { pair.left }),
     };
     let (first, second) = (pair.left + lane, pair.left + apart + lane);
-    // SAFETY: each pixel lies in the region and is one thread's; the numbers in shared memory are this thread's.
+    // SAFETY: each pixel lies in the region and is one thread's; the numbers in shared memory are
+    // this thread's.
     unsafe {
         if KIND != BYTES && target.is_simple() && !share.adds {
             let (to_first, to_second) = (target.at_plain(first, y), target.at_plain(second, y));
@@ -459,7 +470,8 @@ unsafe fn store_pair<const KIND: u32>(
     }
 }
 
-/// Adds the products of the pixels' own tap and their bytes, 32 columns apart from `x` on, ahead of column `end`.
+/// Adds the products of the pixels' own tap and their bytes, 32 columns apart from `x` on, ahead of
+/// column `end`.
 ///
 /// # Safety
 /// The pass describes allocated memory; the results are in the image.

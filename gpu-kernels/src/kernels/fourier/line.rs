@@ -1,17 +1,18 @@
-//! A line of 256 R numbers, filtered by the threads that share it: forward transform, the taps' spectrum, inverse.
+//! A line of 256 R numbers, filtered by the threads that share it: forward transform, the taps'
+//! spectrum, inverse.
 //!
 //! Thread mapping: 16 R threads share a line, each with 16 numbers. With `N = 16 * 16 * R`:
-//! 1. Thread t has elements `t + 16 R m`: a transform over m, to k1, then twiddle factors of `t k1`.
-//! 2. An exchange over the block: thread (k1, u) gets elements `t = u + R m`. A transform over m, to
-//!    k2, then twiddle factors of `u k2`.
+//! 1. Thread t has elements `t + 16 R m`: a transform over m, to k1, then twiddle factors of
+//!    `t k1`.
+//! 2. An exchange over the block: thread (k1, u) gets elements `t = u + R m`. A transform over m,
+//!    to k2, then twiddle factors of `u k2`.
 //! 3. An exchange among the R threads of one k1, inside a warp: thread (k1, v) gets all u for
 //!    `k2 = v + R q`. Transforms of R over u, to k3.
 //!
-//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put in
-//! order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse takes the
-//! same steps backwards.
-//! Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for rows, and frequency k2 of thread u
-//! at place u ^ (k2 mod R): no half-warp has a bank conflict.
+//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put
+//! in order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse
+//! takes the same steps backwards. Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for
+//! rows, and frequency k2 of thread u at place u ^ (k2 mod R): no half-warp has a bank conflict.
 
 use super::fft::{Complex, ZERO, within};
 use super::lines::Lines;
@@ -49,8 +50,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
         Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
     }
 
-    /// The same, hidden from the compiler: places are computed here, and not ahead, where they would take
-    /// registers all the way.
+    /// The same, hidden from the compiler: places are computed here, and not ahead, where they
+    /// would take registers all the way.
     #[inline(always)]
     pub(super) fn here(&self) -> Self {
         Self { thread: opaque(self.thread), ..*self }
@@ -104,7 +105,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
         unsafe { self.shared.store2(2 * place, [value.re, value.im]) }
     }
 
-    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this thread's.
+    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this
+    /// thread's.
     ///
     /// # Safety
     /// Nothing else is in the line's part of shared memory.
@@ -227,7 +229,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The sums of two numbers over the line's threads, and the greatest of two others over the block.
+    /// The sums of two numbers over the line's threads, and the greatest of two others over the
+    /// block.
     ///
     /// # Safety
     /// The whole block calls; what is in shared memory is not needed any more.
@@ -281,11 +284,13 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins at this tap. And the
-    /// sums of squares of the thread's frequencies, before and behind the taps' spectrum.
+    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins
+    /// at this tap. And the sums of squares of the thread's frequencies, before and behind the
+    /// taps' spectrum.
     ///
     /// # Safety
-    /// The whole block calls, with factors and spectra for these lines; shared memory is not in use.
+    /// The whole block calls, with factors and spectra for these lines; shared memory is not in
+    /// use.
     #[inline(always)]
     pub(super) unsafe fn filtered<const PARTED: bool>(
         &self,

@@ -1,22 +1,23 @@
-//! A row and a column of taps as products of 1-D spectra in f32: a kernel for the rows, then one for
-//! the columns. For wide windows, whose time hardly depends on the number of taps.
+//! A row and a column of taps as products of 1-D spectra in f32: a kernel for the rows, then one
+//! for the columns. For wide windows, whose time hardly depends on the number of taps.
 //!
-//! Tiling: a line of N = 256 R numbers (R is 4, 8 or 16) gives `N + 1 - taps` results that wrap-around
-//! does not reach (overlap-save). Two image lines are the real and the imaginary parts of one complex
-//! line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1 of the image, the
-//! column pass columns 2k and 2k + 1, and tile t begins at result `t (N + 1 - taps)`. So tiles and
-//! partners are functions of the image's coordinates alone, whatever region or band is computed.
-//! Windows that are too long come in parts: the spectra of their products are added up in registers,
-//! and one inverse transform gives the sum. So are the columns of two terms of a sum of products.
+//! Tiling: a line of N = 256 R numbers (R is 4, 8 or 16) gives `N + 1 - taps` results that
+//! wrap-around does not reach (overlap-save). Two image lines are the real and the imaginary parts
+//! of one complex line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1
+//! of the image, the column pass columns 2k and 2k + 1, and tile t begins at result
+//! `t (N + 1 - taps)`. So tiles and partners are functions of the image's coordinates alone,
+//! whatever region or band is computed. Windows that are too long come in parts: the spectra of
+//! their products are added up in registers, and one inverse transform gives the sum. So are the
+//! columns of two terms of a sum of products.
 //!
-//! Thread mapping: 16 R threads share a line, as `line.rs` says. A block of the row pass takes one pair
-//! of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so that a warp
-//! has all threads of one k1.
-//! Order of accumulation: that of the transforms, the same for every picture.
-//! Error: it depends on the sizes of a tile's numbers, as `host/src/kernels/lines.rs` says. The row pass leaves a mark
-//! for each tile of a pair of rows: how far it may move a sum. The column pass takes the greatest of its rows.
-//! Limits: one channel of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the
-//! passes, whose rows begin at multiples of 8 bytes.
+//! Thread mapping: 16 R threads share a line, as `line.rs` says. A block of the row pass takes one
+//! pair of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so
+//! that a warp has all threads of one k1. Order of accumulation: that of the transforms, the same
+//! for every picture. Error: it depends on the sizes of a tile's numbers, as
+//! `host/src/kernels/lines.rs` says. The row pass leaves a mark for each tile of a pair of rows:
+//! how far it may move a sum. The column pass takes the greatest of its rows. Limits: one channel
+//! of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the passes, whose rows
+//! begin at multiples of 8 bytes.
 
 use super::fft::{Complex, ZERO};
 use super::line::{EACH, FACTORS, Line};
@@ -85,7 +86,8 @@ pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
 /// The buffer of numbers has, as complex numbers, each table by frequency of [`FACTOR_OF`]:
 /// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
 /// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
-/// 3. for each part the spectrum by which lines are multiplied: number n of thread t at `16 R n + t`.
+/// 3. for each part the spectrum by which lines are multiplied: number n of thread t at
+///    `16 R n + t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
@@ -104,8 +106,8 @@ pub struct Lines {
     pub middle: f32,
     /// A sum at least so far from the nearest byte is uncertain, less what may be off in its tile.
     pub near: f32,
-    /// What the pass moves a sum by at most: so many root mean squares of the numbers that a tile begins
-    /// with, and of its sums, and so many times the greatest sum.
+    /// What the pass moves a sum by at most: so many root mean squares of the numbers that a tile
+    /// begins with, and of its sums, and so many times the greatest sum.
     pub of_input: f32,
     /// See `of_input`.
     pub of_output: f32,
@@ -115,8 +117,8 @@ pub struct Lines {
     pub marks: Marks,
 }
 
-/// Where the row pass leaves its marks, an f32 for each tile of a pair of rows: tile by tile, then pair
-/// by pair, plane by plane.
+/// Where the row pass leaves its marks, an f32 for each tile of a pair of rows: tile by tile, then
+/// pair by pair, plane by plane.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
@@ -154,7 +156,8 @@ impl Marks {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
-    /// How many terms there are, one or two. The spectra of the second one's parts follow the first one's.
+    /// How many terms there are, one or two. The spectra of the second one's parts follow the first
+    /// one's.
     pub terms: i32,
     /// What rows outside the image have in the second one's plane.
     pub outside: f32,
@@ -246,9 +249,9 @@ host! {
 /// The row pass: each block takes pairs of rows of one column of tiles.
 ///
 /// # Safety
-/// The pass describes allocated memory; its destination is plain, of f32, with a place for each of the
-/// region. The numbers are those of these lines, and blocks have the shape and the shared memory of
-/// the entry.
+/// The pass describes allocated memory; its destination is plain, of f32, with a place for each of
+/// the region. The numbers are those of these lines, and blocks have the shape and the shared
+/// memory of the entry.
 #[inline(always)]
 unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
     pass: &Pass,
@@ -310,8 +313,9 @@ fn greatest(sums: &[Complex; EACH]) -> f32 {
     greatest
 }
 
-/// How far a pass may move the sums of a line of 256 R numbers, with such sums of the squares of all frequencies. Those before
-/// the taps' spectrum are N times the mean of the numbers' squares times N, those behind it the mean of the sums' squares.
+/// How far a pass may move the sums of a line of 256 R numbers, with such sums of the squares of
+/// all frequencies. Those before the taps' spectrum are N times the mean of the numbers' squares
+/// times N, those behind it the mean of the sums' squares.
 #[inline(always)]
 fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
     let part = 1.0 / (256 * R) as f32;
@@ -323,8 +327,8 @@ fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32
 }
 
 /// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
-/// row as real, the second as imaginary parts, 0 if there is none. A column that no result in the image
-/// needs is 0.
+/// row as real, the second as imaginary parts, 0 if there is none. A column that no result in the
+/// image needs is 0.
 ///
 /// # Safety
 /// As for [`rows`]; shared memory is not in use.
@@ -375,8 +379,8 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
 /// The column pass: each block takes tiles of J pairs of columns.
 ///
 /// # Safety
-/// As for [`rows`], but that the source is plain, of f32, and the destination's values are of any type;
-/// the source has the region's columns up to an even one.
+/// As for [`rows`], but that the source is plain, of f32, and the destination's values are of any
+/// type; the source has the region's columns up to an even one.
 #[inline(always)]
 unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: bool>(
     pass: &Pass,
@@ -421,8 +425,8 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
 }
 
 /// The thread's share of a pair of columns from `x` on, for the part of the window that begins at a
-/// tap: of a term's plane, so many bytes behind the source, with this value beyond the image. A row that no
-/// result in the image needs is 0.
+/// tap: of a term's plane, so many bytes behind the source, with this value beyond the image. A row
+/// that no result in the image needs is 0.
 ///
 /// # Safety
 /// As for [`columns`]; shared memory is not in use.
@@ -489,7 +493,8 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     }
 }
 
-/// The greatest of the thread's share of the marks of rows that a tile of columns reads; of two terms, twice that.
+/// The greatest of the thread's share of the marks of rows that a tile of columns reads; of two
+/// terms, twice that.
 ///
 /// # Safety
 /// As for [`columns`].

@@ -1,22 +1,33 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
-//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small tiles of bytes; `fft.rs`
-//! transforms the values in a lane's registers; `holes.rs` mends results under whose windows pixels lie that cannot be transformed; `lines.rs` and `line.rs` filter rows and columns one by one, for products. This file has the layout of a tile, which both sides of a launch share.
+//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs`
+//! takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small
+//! tiles of bytes; `fft.rs` transforms the values in a lane's registers; `holes.rs` mends results
+//! under whose windows pixels lie that cannot be transformed; `lines.rs` and `line.rs` filter rows
+//! and columns one by one, for products. This file has the layout of a tile, which both sides of a
+//! launch share.
 //!
-//! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There are two ways to use it:
+//! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There
+//! are two ways to use it:
 //!
-//! - A pair of tiles side by side: one is the real part, the other the imaginary part, and they never mix. Of the SIZE columns of each, `cols - 1` give no results.
-//! - A folded tile: of one tile with `2 SIZE` columns, column `n` is the real part and column `n + SIZE` the imaginary part of number `n`. Times the twist
-//!   `exp(i pi n / (2 SIZE))`, the transform of a line gives the line's spectrum at every second odd frequency, and a product of such
-//!   spectra is a correlation that changes its sign where it wraps around: a right-angle convolution (Crandall and Fagin, Discrete weighted
-//!   transforms and large-integer arithmetic, 1994). Of all columns `cols - 1` give no results: with 65x65 taps and tiles of 128, a
-//!   third less is transformed than of pairs.
+//! - A pair of tiles side by side: one is the real part, the other the imaginary part, and they
+//!   never mix. Of the SIZE columns of each, `cols - 1` give no results.
+//! - A folded tile: of one tile with `2 SIZE` columns, column `n` is the real part and column
+//!   `n + SIZE` the imaginary part of number `n`. Times the twist `exp(i pi n / (2 SIZE))`, the
+//!   transform of a line gives the line's spectrum at every second odd frequency, and a product of
+//!   such spectra is a correlation that changes its sign where it wraps around: a right-angle
+//!   convolution (Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
+//!   1994). Of all columns `cols - 1` give no results: with 65x65 taps and tiles of 128, a third
+//!   less is transformed than of pairs.
 //!
-//! Bytes made of bytes are folded, unless the window comes in parts: they are correctly rounded either way. Of all other results the way decides the bits, and they are pairs.
-//! Columns of an image that do not fill a large folded tile come from small ones, or from pairs of large tiles one above the other.
+//! Bytes made of bytes are folded, unless the window comes in parts: they are correctly rounded
+//! either way. Of all other results the way decides the bits, and they are pairs. Columns of an
+//! image that do not fill a large folded tile come from small ones, or from pairs of large tiles
+//! one above the other.
 //!
-//! A pixel's own tap that outweighs all others, as in a filter that sharpens, would spread its roundings over the whole tile. Where tiles for bytes are large, such a tap
-//! is left out of the spectrum, and its product added to each result.
+//! A pixel's own tap that outweighs all others, as in a filter that sharpens, would spread its
+//! roundings over the whole tile. Where tiles for bytes are large, such a tap is left out of the
+//! spectrum, and its product added to each result.
 
 mod bytes;
 mod fft;
@@ -70,7 +81,8 @@ kernel! {
         tiles::correlate::<8, BYTES>(&pass, &parts, spectra)
     }
 
-    /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
+    /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for
+    /// `fourier_128`.
     fn fourier_large_rows(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
         directive!(".minnctapersm 3");
@@ -128,14 +140,16 @@ kernel! {
         large::results::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra)
     }
 
-    /// Stores anew what pixels reach that are not finite, or too large for spectra. `taps` are those of the window, row by row.
+    /// Stores anew what pixels reach that are not finite, or too large for spectra. `taps` are
+    /// those of the window, row by row.
     fn fourier_holes(pass: Pass, holes: Holes, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
         holes::mend(&pass, &holes, taps)
     }
 }
 
-/// What a tile's numbers hold: pairs of tiles beside each other, a folded tile, or pairs of tiles one above the other.
+/// What a tile's numbers hold: pairs of tiles beside each other, a folded tile, or pairs of tiles
+/// one above the other.
 const BESIDE: u32 = 0;
 const FOLDED: u32 = 1;
 const STACKED: u32 = 2;
@@ -145,8 +159,9 @@ const STACKED: u32 = 2;
 pub struct Layout<const M: usize>;
 
 impl<const M: usize> Layout<M> {
-    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in the table that comes before a spectrum:
-    /// `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k below M. For folded tiles a table of the same times the twist of `j` comes behind it.
+    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in
+    /// the table that comes before a spectrum: `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k
+    /// below M. For folded tiles a table of the same times the twist of `j` comes behind it.
     pub const SIZE: i32 = 8 * M as i32;
     /// Complex numbers from one row of a tile in shared memory to the next.
     pub const PITCH: i32 = (Self::ROWS + 15) / 16 * 16 + 4;
@@ -170,7 +185,8 @@ host! {
     pub struct Tiled {
         /// What to launch: the pass, the window's parts, twiddle factors and spectra, all taps.
         pub entry: crate::entry::Entry<(Pass, Parts, *const f32)>,
-        /// The same for pixels or results that do not lie in planes of f32; it takes the others too, in more time.
+        /// The same for pixels or results that do not lie in planes of f32; it takes the others
+        /// too, in more time.
         pub stored: crate::entry::Entry<(Pass, Parts, *const f32)>,
         /// The same for bytes made of bytes, and windows of one part: its tiles are folded.
         pub bytes: crate::entry::Entry<(Pass, Parts, *const f32)>,
@@ -189,22 +205,23 @@ host! {
     ];
 
     impl Tiled {
-        /// The position of a frequency in the buffer, in complex numbers after the table: that of column `kx` and row `ky`
-        /// of the tile's spectrum.
+        /// The position of a frequency in the buffer, in complex numbers after the table: that of
+        /// column `kx` and row `ky` of the tile's spectrum.
         pub const fn place(&self, kx: usize, ky: usize) -> usize {
             8 * self.size as usize * (ky / 8) + 32 * (kx / 4) + kx % 4 + 4 * (ky % 8)
         }
     }
 }
 
-/// The window that the Fourier family correlates with, and its division into parts that fit in a tile.
+/// The window that the Fourier family correlates with, and its division into parts that fit in a
+/// tile.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     /// The whole window.
     pub window: Window,
-    /// Tap columns and rows of a part; those at the window's right and lower edge may have fewer. Parts, and their spectra,
-    /// follow each other row by row.
+    /// Tap columns and rows of a part; those at the window's right and lower edge may have fewer.
+    /// Parts, and their spectra, follow each other row by row.
     pub cols: i32,
     /// See `cols`.
     pub rows: i32,
@@ -212,8 +229,8 @@ pub struct Parts {
     pub count: i32,
     /// See `count`.
     pub beside: i32,
-    /// The greatest pixel that is transformed: a greater one, or one that is not finite, leaves a hole (see `holes.rs`). Infinite, if there is
-    /// none in any image: of bytes, all are small.
+    /// The greatest pixel that is transformed: a greater one, or one that is not finite, leaves a
+    /// hole (see `holes.rs`). Infinite, if there is none in any image: of bytes, all are small.
     pub greatest: f32,
     /// Where holes are noted: see [`Holes::noted`].
     pub noted: u64,
@@ -225,9 +242,11 @@ pub struct Parts {
     pub in_turn: i32,
     /// Tables of factors ahead of the spectra.
     pub tables: i32,
-    /// The pixel's own tap, if it is left out of the spectra, else 0. For large tiles of bytes alone.
+    /// The pixel's own tap, if it is left out of the spectra, else 0. For large tiles of bytes
+    /// alone.
     pub point: f32,
-    /// What the taps of the spectra make of pixels of [`MIDDLE`], by which bytes that become bytes are less as they are transformed.
+    /// What the taps of the spectra make of pixels of [`MIDDLE`], by which bytes that become bytes
+    /// are less as they are transformed.
     pub middle: f32,
 }
 
@@ -236,10 +255,13 @@ pub struct Parts {
 pub struct Large;
 
 impl Large {
-    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in the table that comes before a spectrum: `exp(-2 pi i j k / SIDE)` at
-    /// `32 k + j`. For folded tiles two tables come behind it, of the same times the twist of `j`, and times that of `k`. Frequencies of a spectrum are in order, row by row.
+    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in
+    /// the table that comes before a spectrum: `exp(-2 pi i j k / SIDE)` at `32 k + j`. For folded
+    /// tiles two tables come behind it, of the same times the twist of `j`, and times that of `k`.
+    /// Frequencies of a spectrum are in order, row by row.
     pub const SIDE: i32 = 1024;
-    /// Threads of a block that takes rows, a warp each, and of one that takes columns; and those columns.
+    /// Threads of a block that takes rows, a warp each, and of one that takes columns; and those
+    /// columns.
     pub const ROW_BLOCK: (u32, u32) = (32, 4);
     /// See `ROW_BLOCK`.
     pub const COLUMN_BLOCK: (u32, u32) = (32, 8);
@@ -259,7 +281,8 @@ impl Large {
     }
 }
 
-/// The pairs of large tiles of one launch, one for each block along the grid's y axis, and the part of the window that they are correlated with.
+/// The pairs of large tiles of one launch, one for each block along the grid's y axis, and the part
+/// of the window that they are correlated with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {

@@ -1,27 +1,34 @@
-//! Correlation as a product of spectra, tile by tile, one f32 channel: for large windows that do not separate.
+//! Correlation as a product of spectra, tile by tile, one f32 channel: for large windows that do
+//! not separate.
 //!
-//! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one as the real part and one
-//! as the imaginary part of the same numbers: taps are real, so the two never mix. A tile gives `SIZE + 1 - cols` by
-//! `SIZE + 1 - rows` results that wrap-around does not reach (overlap-save). The entries for bytes fold instead: one tile of `2 SIZE` columns (see `mod.rs`).
-//! Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns likewise. A lane holds M = SIZE / 8 of
-//! a line's values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q` after it. A line
-//! is a transform of M in the lane, its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse takes the same
-//! steps backwards, so spectra are never put in order. Lanes exchange in their line's own part of shared memory, which only
-//! their warp uses: the block has two barriers for a pair of tiles, between rows and columns. A block takes pair after pair, so
-//! that its warps store the results of one while others load the next.
-//! Banks: an exchange has a stride of 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
-//! half-warp has a bank conflict.
-//! Columns that a folded tile would have few results in, at the region's right edge, take half a tile: one holds those of two rows of tiles, one as real parts of numbers and one as
-//! imaginary parts.
-//! Bytes that become bytes are transformed less their middle, so that roundings are less; what the taps make of the middle is added to sums.
-//! Windows too large for a tile are divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
-//! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
-//! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
-//! result. A pixel that is not finite, or greater than spectra allow, is 0 in its tile, and noted: see `holes.rs`.
-//! Stored types: what does not lie in planes of f32 is loaded and stored value by value. Tiles inside the image have loads and
-//! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower, and those for bytes made of bytes have theirs in
-//! `bytes.rs`, and no others, as more code than fits in the instruction cache made them as much slower.
-//! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added. The entries for bytes take one part.
+//! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one
+//! as the real part and one as the imaginary part of the same numbers: taps are real, so the two
+//! never mix. A tile gives `SIZE + 1 - cols` by `SIZE + 1 - rows` results that wrap-around does not
+//! reach (overlap-save). The entries for bytes fold instead: one tile of `2 SIZE` columns (see
+//! `mod.rs`). Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns
+//! likewise. A lane holds M = SIZE / 8 of a line's values: elements `j + 8 m` of lane `j` before a
+//! transform, frequencies `q + 8 n` of lane `q` after it. A line is a transform of M in the lane,
+//! its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse takes
+//! the same steps backwards, so spectra are never put in order. Lanes exchange in their line's own
+//! part of shared memory, which only their warp uses: the block has two barriers for a pair of
+//! tiles, between rows and columns. A block takes pair after pair, so that its warps store the
+//! results of one while others load the next. Banks: an exchange has a stride of 9, and rows are 4
+//! numbers more than a multiple of 16 apart: with the lanes' order below, no half-warp has a bank
+//! conflict. Columns that a folded tile would have few results in, at the region's right edge, take
+//! half a tile: one holds those of two rows of tiles, one as real parts of numbers and one as
+//! imaginary parts. Bytes that become bytes are transformed less their middle, so that roundings
+//! are less; what the taps make of the middle is added to sums. Windows too large for a tile are
+//! divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
+//! all parts of a pair of tiles before the next pair, and every result is one thread's from the
+//! first part to the last. Error: that of two transforms in f32, relative to the largest pixel and
+//! the sum of all taps, not to the pixel's own result. A pixel that is not finite, or greater than
+//! spectra allow, is 0 in its tile, and noted: see `holes.rs`. Stored types: what does not lie in
+//! planes of f32 is loaded and stored value by value. Tiles inside the image have loads and stores
+//! of their own for each type, all under way at once; they are not in the entries for f32, which
+//! they would make 7 % slower, and those for bytes made of bytes have theirs in `bytes.rs`, and no
+//! others, as more code than fits in the instruction cache made them as much slower. Limits: KEEP
+//! is left to `keep.rs`; a window of several parts wants a destination of f32, where their results
+//! are added. The entries for bytes take one part.
 
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
@@ -31,8 +38,8 @@ use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
 
-/// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
-/// place among the 8 that share it.
+/// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the
+/// next, and the lane's place among the 8 that share it.
 #[derive(Clone, Copy)]
 struct Place<const M: usize> {
     shared: Shared,
@@ -63,7 +70,8 @@ impl<const M: usize> Place<M> {
         Self { shared, start: 4 * four + (lane & 3), step: Layout::<M>::PITCH, lane: lane >> 2 }
     }
 
-    /// Number `base + offset` of the line. The offset is known to the compiler, and becomes part of the instruction.
+    /// Number `base + offset` of the line. The offset is known to the compiler, and becomes part of
+    /// the instruction.
     #[inline(always)]
     unsafe fn load(self, base: i32, offset: i32) -> Complex {
         // SAFETY: lines lie in the tile.
@@ -103,7 +111,8 @@ impl<const M: usize> Place<M> {
         }
     }
 
-    /// The lane's twiddle factor for `k`, from the table behind the tile; of a folded line, with the twist.
+    /// The lane's twiddle factor for `k`, from the table behind the tile; of a folded line, with
+    /// the twist.
     #[inline(always)]
     unsafe fn twiddle(self, k: i32, folded: bool) -> Complex {
         let table = Layout::<M>::TABLE + if folded { Layout::<M>::SIZE } else { 0 };
@@ -112,7 +121,8 @@ impl<const M: usize> Place<M> {
         Complex { re, im }
     }
 
-    /// Transforms a line, which may be folded: from elements `lane + 8 m` to frequencies `lane + 8 n`.
+    /// Transforms a line, which may be folded: from elements `lane + 8 m` to frequencies
+    /// `lane + 8 n`.
     ///
     /// While lanes exchange, what lane `j` has for `k` is at `9 k + j`.
     ///
@@ -205,8 +215,8 @@ impl<const M: usize> Place<M> {
 /// Filters every pair of tiles of this block.
 ///
 /// # Safety
-/// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
-/// block and [`Layout::SHARED`] bytes of shared memory.
+/// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32
+/// threads a row of the block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
 pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     pass: &Pass,
@@ -216,7 +226,8 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
     if thread < Layout::<M>::SIZE * tables(KIND) {
-        // SAFETY: the tables come first in the buffer, and behind the tile in shared memory; a block has threads for two.
+        // SAFETY: the tables come first in the buffer, and behind the tile in shared memory; a
+        // block has threads for two.
         unsafe {
             shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize))
         };
@@ -248,8 +259,8 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     }
 }
 
-/// A block's folded tiles: every so many-th, or some that follow each other. They are counted along the rows of tiles; last come those at the right edge that take two rows of tiles
-/// each.
+/// A block's folded tiles: every so many-th, or some that follow each other. They are counted along
+/// the rows of tiles; last come those at the right edge that take two rows of tiles each.
 struct Turns {
     number: i32,
     step: i32,
@@ -289,7 +300,8 @@ impl Turns {
     }
 }
 
-/// A quotient of numbers that are not negative; `checked`, so that no panic is compiled into the kernel.
+/// A quotient of numbers that are not negative; `checked`, so that no panic is compiled into the
+/// kernel.
 #[inline(always)]
 fn divided(a: i32, b: i32) -> i32 {
     (a as u32).checked_div(b as u32).unwrap_or(0) as i32
@@ -347,7 +359,8 @@ unsafe fn filter_pair<const M: usize, const KIND: u32>(
 ) {
     let mut part = 0;
     while part < parts.count {
-        // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
+        // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads,
+        // before the next part's.
         unsafe { add_part::<M, KIND>(pass, parts, spectra, part, column, top) };
         part = opaque(part + 1);
     }
@@ -433,7 +446,8 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
     }
 }
 
-/// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the lane's; its imaginary parts come from so many columns and rows behind its real parts.
+/// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the
+/// lane's; its imaginary parts come from so many columns and rows behind its real parts.
 #[inline(always)]
 fn has_four_rows<const M: usize>(
     pass: &Pass,
@@ -462,8 +476,8 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     } else {
         source.row(opaque(y))
     };
-    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
-    // this warp's, and every lane reads back its own numbers.
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The
+    // line in shared memory is this warp's, and every lane reads back its own numbers.
     unsafe {
         let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
         let inside = inside && (!folds(KIND) || below == 0);
@@ -526,7 +540,8 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
 /// Pixels of a row of a folded tile at the image's edge that a lane loads together.
 const FOUND: usize = 8;
 
-/// The lane's of the next `8 FOUND` columns from `left` on of a row, through the border rule where some of them leave the image.
+/// The lane's of the next `8 FOUND` columns from `left` on of a row, through the border rule where
+/// some of them leave the image.
 ///
 /// # Safety
 /// The pass describes allocated memory.
@@ -541,7 +556,8 @@ unsafe fn found<const KIND: u32>(row: Row<'_>, left: i32, lane: i32) -> [f32; FO
     }
 }
 
-/// Makes 0 of each pixel that is not finite, or too large for the transform of the tile; says whether there was one.
+/// Makes 0 of each pixel that is not finite, or too large for the transform of the tile; says
+/// whether there was one.
 #[inline(always)]
 pub(super) fn leave_holes<const M: usize>(line: &mut [Complex; M], greatest: f32) -> bool {
     let mut tame = true;
@@ -599,7 +615,8 @@ unsafe fn store_folded<const M: usize>(
     }
 }
 
-/// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
+/// Stores the results that belong to a row of both tiles, or adds them to those of the parts
+/// before.
 #[inline(always)]
 unsafe fn store_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
@@ -617,7 +634,8 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     let left = left_of::<M, KIND>(pass, parts, column);
     let ((apart, _), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
     let target = Target::new(pass);
-    // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
+    // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in
+    // `load_pair`.
     unsafe {
         let within = left + wide <= pass.region.x1;
         if within && !share.adds && target.is_simple() {

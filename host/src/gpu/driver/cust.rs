@@ -15,12 +15,13 @@ use super::sys::{self, Handle};
 use super::{Answer, Device, Fault, check};
 
 thread_local! {
-    /// The number of the last error on this thread: newer drivers have errors that cust has no name for.
+    /// The number of the last error on this thread: newer drivers have errors that cust has no name
+    /// for.
     static LAST_ERROR: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Remembers a call's result, and maps it into the range of cust's enumeration: a number outside it would be no value of
-/// the type that cust declares.
+/// Remembers a call's result, and maps it into the range of cust's enumeration: a number outside it
+/// would be no value of the type that cust declares.
 pub(super) fn told(code: u32) -> u32 {
     const UNKNOWN: u32 = 999;
     LAST_ERROR.set(code);
@@ -81,7 +82,8 @@ impl Function {
         Self::load(Module::from_cubin(code, &[])?, entry)
     }
 
-    /// Modules are kept until the process ends, as the GPU is, so they are leaked once here rather than counted everywhere.
+    /// Modules are kept until the process ends, as the GPU is, so they are leaked once here rather
+    /// than counted everywhere.
     fn load(module: Module, entry: &str) -> Answer<Self> {
         let module: &'static Module = Box::leak(Box::new(module));
         Ok(Self(Box::leak(Box::new(module.get_function(entry)?))))
@@ -152,8 +154,8 @@ impl Queue {
     }
 }
 
-/// Device memory of the context that was current, which must be when this is dropped: cust would leak the memory else,
-/// without an error.
+/// Device memory of the context that was current, which must be when this is dropped: cust would
+/// leak the memory else, without an error.
 #[derive(Debug)]
 pub(in crate::gpu) struct DeviceMemory(DeviceBuffer<u8>);
 

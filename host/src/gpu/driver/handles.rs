@@ -69,8 +69,8 @@ impl Function {
         let image = [image, &[0]].concat();
         let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
         let none = std::ptr::null_mut();
-        // SAFETY: the image is complete, as PTX or as machine code must be, and there are no options; the name is a string.
-        // The module is never unloaded, so neither is its function.
+        // SAFETY: the image is complete, as PTX or as machine code must be, and there are no
+        // options; the name is a string. The module is never unloaded, so neither is its function.
         unsafe {
             check(sys::cuModuleLoadDataEx(
                 &mut module,
@@ -130,8 +130,8 @@ impl Queue {
     /// Puts a kernel into it.
     ///
     /// # Safety
-    /// `arguments` are those that the kernel takes; they are copied before the call returns. The kernel's contract allows such
-    /// blocks, with so many threads and bytes of shared memory.
+    /// `arguments` are those that the kernel takes; they are copied before the call returns. The
+    /// kernel's contract allows such blocks, with so many threads and bytes of shared memory.
     pub(in crate::gpu) unsafe fn launch(
         &self,
         kernel: Function,
@@ -180,7 +180,8 @@ impl DeviceMemory {
         self.address
     }
 
-    /// Copies as many bytes into it as it has. The copy may still be on its way when the call returns.
+    /// Copies as many bytes into it as it has. The copy may still be on its way when the call
+    /// returns.
     pub(in crate::gpu) fn copy_from(&mut self, bytes: &[u8]) -> Answer {
         assert_eq!(bytes.len(), self.bytes, "as many bytes as the memory has");
         if bytes.is_empty() {
@@ -225,7 +226,8 @@ impl HostMemory {
     }
 
     pub(in crate::gpu) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes, which the driver has mapped with values, and which are this object's.
+        // SAFETY: so many bytes, which the driver has mapped with values, and which are this
+        // object's.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 

@@ -1,11 +1,13 @@
 //! NVIDIA's driver: the one interface to it that the rest of `gpu` uses.
 //!
-//! `sys.rs` finds the driver's functions when the program runs, so a program builds with no CUDA installed and starts with
-//! no driver. What has a handle (a context, a kernel, a stream, memory) is made, launched and freed by one of two
-//! files, which have the same types: `handles.rs` calls those functions directly; with the feature `cust`, `cust.rs` leaves
-//! it to that crate. The rest is here and is the same with both: events, questions about a device, and errors.
+//! `sys.rs` finds the driver's functions when the program runs, so a program builds with no CUDA
+//! installed and starts with no driver. What has a handle (a context, a kernel, a stream, memory)
+//! is made, launched and freed by one of two files, which have the same types: `handles.rs` calls
+//! those functions directly; with the feature `cust`, `cust.rs` leaves it to that crate. The rest
+//! is here and is the same with both: events, questions about a device, and errors.
 //!
-//! Where the environment variable `APRON_DRIVER` names a library, that one is loaded instead: the tests' emulator, say.
+//! Where the environment variable `APRON_DRIVER` names a library, that one is loaded instead: the
+//! tests' emulator, say.
 
 #[cfg(feature = "cust")]
 mod cust;
@@ -178,8 +180,9 @@ impl Function {
 /// Puts a kernel into a stream.
 ///
 /// # Safety
-/// The stream is there. `arguments` are those that the kernel takes; they are copied before the call returns. The kernel's
-/// contract allows such blocks, with so many threads and bytes of shared memory.
+/// The stream is there. `arguments` are those that the kernel takes; they are copied before the
+/// call returns. The kernel's contract allows such blocks, with so many threads and bytes of shared
+/// memory.
 unsafe fn launch(
     stream: sys::Handle,
     kernel: Function,
@@ -226,7 +229,8 @@ impl Queue {
         let config =
             sys::LaunchConfig { blocks, block, shared, stream, attributes: &attribute, count: 1 };
         let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: by the caller's promise; the stream is there, a kernel stays loaded, and the pointers are to locals.
+        // SAFETY: by the caller's promise; the stream is there, a kernel stays loaded, and the
+        // pointers are to locals.
         check(unsafe { sys::cuLaunchKernelEx(&config, kernel.raw(), arguments, extra) })
     }
 }

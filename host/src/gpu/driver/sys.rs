@@ -1,5 +1,5 @@
-//! The driver's functions, found in its library when first called. Signatures are those of `cuda.h`, with numbers for its
-//! enumerations.
+//! The driver's functions, found in its library when first called. Signatures are those of
+//! `cuda.h`, with numbers for its enumerations.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -16,7 +16,8 @@ pub(in crate::gpu) fn load() -> Result<&'static Library, String> {
     static DRIVER: OnceLock<Result<Library, String>> = OnceLock::new();
     let driver = DRIVER.get_or_init(|| {
         let library = std::env::var_os("APRON_DRIVER").unwrap_or_else(|| LIBRARY.into());
-        // SAFETY: the driver's library may be loaded at any time; it stays loaded until the process ends.
+        // SAFETY: the driver's library may be loaded at any time; it stays loaded until the process
+        // ends.
         unsafe { Library::new(&library) }.map_err(|error| {
             format!("the NVIDIA driver's library {} cannot be loaded ({error})", library.display())
         })
@@ -107,7 +108,8 @@ macro_rules! driver {
                 type Function = unsafe extern "C" fn($($type),*) -> u32;
                 static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
                 let function = FUNCTION.get_or_init(|| {
-                    // SAFETY: the type is the one that NVIDIA documents for this name, with the result as a number.
+                    // SAFETY: the type is the one that NVIDIA documents for this name, with the
+                    // result as a number.
                     unsafe { load().ok()?.get::<Function>(stringify!($name).as_bytes()).ok().map(|symbol| *symbol) }
                 });
                 match function {
@@ -137,8 +139,9 @@ macro_rules! driver {
     };
 }
 
-// A function is added when the compiler, or for cust the linker, asks for it. Some are cust's alone, and two for textures
-// are called by the package studies: a symbol is defined once in a program.
+// A function is added when the compiler, or for cust the linker, asks for it. Some are cust's
+// alone, and two for textures are called by the package studies: a symbol is defined once in a
+// program.
 driver! {
     fn cuInit(flags: c_uint);
     fn cuDriverGetVersion(version: *mut c_int);
@@ -196,7 +199,8 @@ mod tests {
 
     use super::*;
 
-    /// What is passed by pointer is laid out as the driver's headers say, from which cust's types are made.
+    /// What is passed by pointer is laid out as the driver's headers say, from which cust's types
+    /// are made.
     #[test]
     fn structures_are_those_of_the_headers() {
         use std::mem::offset_of;

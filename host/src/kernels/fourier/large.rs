@@ -16,7 +16,8 @@ use crate::plan::problem::Problem;
 
 use super::{Shape, Way, tiles};
 
-/// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their numbers stay in its level-2 cache, nearly all of them.
+/// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their
+/// numbers stay in its level-2 cache, nearly all of them.
 #[cfg(feature = "gpu")]
 const TOGETHER: u32 = 6;
 
@@ -29,7 +30,8 @@ pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
     split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)
 }
 
-/// Microseconds for the pairs of tiles of a column of them: for each pair, for the share of its rows that are read, and of those that hold results. From an H200.
+/// Microseconds for the pairs of tiles of a column of them: for each pair, for the share of its
+/// rows that are read, and of those that hold results. From an H200.
 fn column(shape: Shape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
@@ -44,7 +46,8 @@ fn column(shape: Shape, taps: (usize, usize), height: i32, machine: &Machine) ->
     machine.slower() * f64::from(cut.count) * (PAIR * pairs + read + RESULTS * share(height))
 }
 
-/// What takes an image's columns: large tiles, and those that do not fill a folded one, large or small tiles.
+/// What takes an image's columns: large tiles, and those that do not fill a folded one, large or
+/// small tiles.
 #[derive(Clone, Copy, Debug)]
 struct Split {
     /// How many columns the former take.
@@ -199,8 +202,8 @@ impl Launch {
                     tall: tiling.tall,
                     part,
                 };
-                // SAFETY: the blocks are those of the layout; the spectra are those of these parts; the pass describes allocated memory, and
-                // scratch has room for this many pairs.
+                // SAFETY: the blocks are those of the layout; the spectra are those of these parts;
+                // the pass describes allocated memory, and scratch has room for this many pairs.
                 unsafe {
                     let grid_of = |blocks| grid(blocks, Large::ROW_BLOCK, Large::ROW_SHARED);
                     stream.enqueue(rows, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;

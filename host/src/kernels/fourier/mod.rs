@@ -1,5 +1,6 @@
-//! The Fourier family: launches `gpu-kernels/src/kernels/fourier`. The window alone decides whether its tiles are those of a block's shared memory
-//! (`tiles.rs`) or larger (`large.rs`), and whether bytes come from pairs of tiles or from folded ones.
+//! The Fourier family: launches `gpu-kernels/src/kernels/fourier`. The window alone decides whether
+//! its tiles are those of a block's shared memory (`tiles.rs`) or larger (`large.rs`), and whether
+//! bytes come from pairs of tiles or from folded ones.
 
 mod large;
 mod tiles;
@@ -88,12 +89,14 @@ pub(super) static FOURIER: Kernel = Kernel {
     },
 };
 
-/// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped around.
+/// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped
+/// around.
 fn largest(machine: &Machine) -> Option<&'static Tiled> {
     ENTRIES.iter().find(|tiled| tiled.shared as usize <= machine.shared_memory)
 }
 
-/// Tiles of `size` that can take columns which do not fill a large folded tile: folded ones, if no tap is left out of the spectra.
+/// Tiles of `size` that can take columns which do not fill a large folded tile: folded ones, if no
+/// tap is left out of the spectra.
 fn small(problem: &Problem, size: i32) -> Option<Shape> {
     Some(Shape::of(problem, size)).filter(|shape| shape.way == Way::Folded && !problem.point)
 }
@@ -101,7 +104,8 @@ fn small(problem: &Problem, size: i32) -> Option<Shape> {
 /// Pixels transformed for each result, from which on large tiles are faster. From an H200.
 const LARGE_FROM: f64 = 5.5;
 
-/// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is no room for tiles of 128, folding does not spare large ones.
+/// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is
+/// no room for tiles of 128, folding does not spare large ones.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
     are_large((problem.cols, problem.rows), problem.makes_bytes(), machine)
 }
@@ -117,8 +121,9 @@ fn has_large(machine: &Machine) -> bool {
     machine.shared_memory >= Large::COLUMN_SHARED as usize
 }
 
-/// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns and rows. Where large tiles leave a filter's own tap out, and there is no room
-/// for them, that of the largest tiles with it.
+/// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns
+/// and rows. Where large tiles leave a filter's own tap out, and there is no room for them, that of
+/// the largest tiles with it.
 pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Machine) -> Order {
     let size = largest(machine).map_or(0, |tiled| tiled.size);
     match Shape::new(taps, if are_large(taps, true, machine) { Large::SIDE } else { size }, true)
@@ -130,22 +135,29 @@ pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Mach
     }
 }
 
-/// The side of the tiles for such a window, on a GPU that has room for large ones: where bytes are made of bytes by tiles of 128, or anywhere.
+/// The side of the tiles for such a window, on a GPU that has room for large ones: where bytes are
+/// made of bytes by tiles of 128, or anywhere.
 fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
     if Shape::new(taps, 128, bytes).transformed(taps) >= LARGE_FROM { Large::SIDE } else { 128 }
 }
 
-/// The error bound of a sum that makes a byte of bytes, in units in the last place of the greatest pixel: see [`spectrum::units`].
+/// The error bound of a sum that makes a byte of bytes, in units in the last place of the greatest
+/// pixel: see [`spectrum::units`].
 pub(crate) fn units(filter: &Filter) -> f64 {
     let point = f64::from(point(filter));
     if point == 0.0 { units_without(filter, 0.0) } else { units_beside(filter, point) }
 }
 
-/// The error bound of a sum by folded tiles that makes a byte of bytes, for pixels of at most `greatest`, with this value outside the image.
+/// The error bound of a sum by folded tiles that makes a byte of bytes, for pixels of at most
+/// `greatest`, with this value outside the image.
 ///
-/// Pixels are less by [`MIDDLE`], which makes the roundings of a tile's numbers less (see [`spectrum::units`]), but not by half: those of a picture of 0 and 255 hardly change. A search for bad pictures
-/// found 0.6 to 0.95 of the error without, with what is added; of the tile's numbers three quarters are allowed. Roundings of the taps' spectrum stay, as pixels that are aligned with them are 0 or 255,
-/// of which either is as far from the middle. What the taps make of the middle is rounded, and so is its sum with the rest; where a byte's sum is greater than 256, it is 255 anyway.
+/// Pixels are less by [`MIDDLE`], which makes the roundings of a tile's numbers less (see
+/// [`spectrum::units`]), but not by half: those of a picture of 0 and 255 hardly change. A search
+/// for bad pictures found 0.6 to 0.95 of the error without, with what is added; of the tile's
+/// numbers three quarters are allowed. Roundings of the taps' spectrum stay, as pixels that are
+/// aligned with them are 0 or 255, of which either is as far from the middle. What the taps make of
+/// the middle is rounded, and so is its sum with the rest; where a byte's sum is greater than 256,
+/// it is 255 anyway.
 pub(crate) fn folded_error(filter: &Filter, greatest: f64, outside: f64) -> f64 {
     /// Half a unit in the last place of 1.
     const HALF: f64 = f32::EPSILON as f64 / 2.0;
@@ -183,15 +195,17 @@ fn units_without(filter: &Filter, tap: f64) -> f64 {
     spectrum::units(weight, norm, side)
 }
 
-/// `sum |tap|` and `sqrt(sum tap^2)` of a filter less a tap of this size, and the side of the tiles for it.
+/// `sum |tap|` and `sqrt(sum tap^2)` of a filter less a tap of this size, and the side of the tiles
+/// for it.
 fn less(filter: &Filter, tap: f64) -> (f64, f64, f64) {
     let side = greatest_side((filter.cols(), filter.rows()), false);
     let norm = (filter.norm().powi(2) - tap * tap).max(0.0).sqrt();
     ((filter.weight() - tap.abs()).max(0.0), norm, f64::from(side))
 }
 
-/// The same, and what it takes to add the tap's product: the sum is rounded, half a unit for each 255 of it. Where it is greater than 256, the byte is 255 anyway. What the tap
-/// loses as f32 stays in the spectrum.
+/// The same, and what it takes to add the tap's product: the sum is rounded, half a unit for each
+/// 255 of it. Where it is greater than 256, the byte is 255 anyway. What the tap loses as f32 stays
+/// in the spectrum.
 fn units_beside(filter: &Filter, tap: f64) -> f64 {
     const GREATEST: f64 = 256.5 / 255.0;
     units_without(filter, tap) + 0.5 * GREATEST
@@ -217,7 +231,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// For a window, to make bytes of bytes, or any other results. Tiles are folded that have room for the whole window, unless pairs would transform less for its parts.
+    /// For a window, to make bytes of bytes, or any other results. Tiles are folded that have room
+    /// for the whole window, unless pairs would transform less for its parts.
     fn new(taps: (usize, usize), size: i32, bytes: bool) -> Self {
         let (pairs, folded) = (Self { size, way: Way::Beside }, Self { size, way: Way::Folded });
         let (width, height) = folded.tile();
@@ -264,13 +279,15 @@ impl Shape {
     }
 }
 
-/// The numbers that kernels of one layout of tiles read: the spectrum of each of the window's parts, and ahead of it tables of factors.
+/// The numbers that kernels of one layout of tiles read: the spectrum of each of the window's
+/// parts, and ahead of it tables of factors.
 #[cfg(feature = "gpu")]
 struct Numbers<Place> {
     shape: Shape,
     /// Factors of a table for each `k`: number `j` of them is `exp(-2 pi i j k / size)`.
     each: usize,
-    /// Whether a folded tile's factors with the twist of `k` are read, too, beside those with that of `j`.
+    /// Whether a folded tile's factors with the twist of `k` are read, too, beside those with that
+    /// of `j`.
     of_k: bool,
     /// The pixel's own tap, if it is left out.
     point: f32,
@@ -387,7 +404,8 @@ impl Tiling {
         })
     }
 
-    /// The pass of the kernels that take tiles: to its destination, or to the image apart, behind some bytes of scratch.
+    /// The pass of the kernels that take tiles: to its destination, or to the image apart, behind
+    /// some bytes of scratch.
     fn pass(&self, job: &Job<'_>, behind: usize, stream: &mut Stream) -> crate::Result<Pass> {
         let mut pass = keep::left_out(job.pass);
         if self.apart {
@@ -408,7 +426,8 @@ impl Tiling {
         let grid = Grid { shared: holes::SHARED, ..stream.gpu().fitting(grid, job.planes) };
         let holes = Holes { window, greatest, noted, signs: job.taps.signs_in_memory()? };
         let arguments = (keep::left_out(job.pass), holes, job.taps.dense_in_memory()?);
-        // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the signs and the taps are the window's.
+        // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory,
+        // the signs and the taps are the window's.
         unsafe { stream.enqueue(kernels::fourier_holes, grid, &arguments) }
     }
 

@@ -49,8 +49,10 @@ fn count(parts: &Parts, down: u32) -> u64 {
     parts.across as u64 * u64::from(down) + u64::from(halves)
 }
 
-/// Whether so many blocks that take tiles in turn are done sooner than with some each that follow each other. Tiles in the first and the last column take half as long
-/// again, as some of their columns lie outside the image: a block whose turns come to those columns alone would be waited for.
+/// Whether so many blocks that take tiles in turn are done sooner than with some each that follow
+/// each other. Tiles in the first and the last column take half as long again, as some of their
+/// columns lie outside the image: a block whose turns come to those columns alone would be waited
+/// for.
 #[cfg(feature = "gpu")]
 fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
     let (across, tiles) = (parts.across as u64, count(parts, down));
@@ -103,8 +105,8 @@ impl Work for Launch {
         tiling.parts.in_turn = i32::from(in_turn);
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers);
-        // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
-        // allocated memory.
+        // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of
+        // these parts; the pass describes allocated memory.
         unsafe { stream.enqueue(entry, grid, &arguments)? };
         tiling.finish(job, &pass, stream)
     }
