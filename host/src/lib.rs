@@ -21,13 +21,21 @@ mod memory;
 pub mod passes;
 mod pipeline;
 mod plan;
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "GPUs have no problems without the feature")
+)]
+mod problem;
 mod progress;
 mod round;
 mod simd;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "a GPU alone folds tiles"))]
 mod spectrum;
 #[doc(hidden)]
 pub mod threads;
 mod variant;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "a GPU alone multiplies digits"))]
+mod whole;
 mod window;
 
 pub use alpha::Alpha;

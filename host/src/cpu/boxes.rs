@@ -12,97 +12,75 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
+pub(super) mod mean;
+
 use std::ops::Range;
 
 use gpu_kernels::border::KEEP;
 
 use super::bands::band;
+use super::cost::{Cost, bands, results};
+use super::method::{Call, Method, Request};
 use super::share::share;
-use crate::Result;
-use crate::filter::whole::{Divisor, Whole, WholeTaps};
 use crate::image::{ImageView, ImageViewMut, Shape};
+use crate::problem::Problem;
 use crate::progress::Stage;
-use crate::simd::{Float, Isa, Lanes, Words, Work};
+use crate::simd::{Isa, Lanes, Words, Work};
 use crate::window::Window;
-
-/// The least pixels and taps for which adding integers is faster.
-const PIXELS: usize = 1 << 15;
-const TAPS: usize = 13;
-
-/// The most taps: a sum of bytes stays below 2^32.
-const MOST_TAPS: usize = 1 << 24;
-
-/// The most taps, and columns of them, that are added up in 16 bits: a sum of bytes stays below
-/// 2^16.
-const FEW_TAPS: usize = 257;
-const FEW_COLUMNS: usize = 16;
+use crate::{Result, Variant};
+use mean::{Mean, MeanOfFew, counts, is_few};
 
 /// Results of a few columns that are computed together.
 const CHUNK: usize = 64;
 
-/// Whether adding integers is faster, and their sums have room.
-pub(super) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
-    (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MOST_TAPS && pixels >= PIXELS
+/// Means of a few pixels, in 16 bits.
+pub(super) static OF_FEW: Method = Method {
+    variant: Variant::RunningSums,
+    why: WHY,
+    takes: |request| is_counted(request) && request.forms.mean_of_few,
+    cost: |problem, threads| {
+        // Nanoseconds for a result, and for each column of the window.
+        const RESULT: f64 = 0.13;
+        const COLUMN: f64 = 0.011;
+        cost(problem, threads, RESULT + COLUMN * problem.cols as f64)
+    },
+    run: run_mean,
+};
+
+/// Any other means.
+pub(super) static OF_MANY: Method = Method {
+    variant: Variant::RunningSums,
+    why: WHY,
+    takes: is_counted,
+    cost: |problem, threads| {
+        // Nanoseconds for a result, with one channel and with several.
+        const RESULT: [f64; 2] = [0.72, 0.52];
+        cost(problem, threads, RESULT[usize::from(problem.planes > 1)])
+    },
+    run: run_mean,
+};
+
+const WHY: &str = "equal taps over bytes are counted, as running sums of pixels";
+
+fn is_counted(request: &Request<'_>) -> bool {
+    let Request { forms, pixels, .. } = *request;
+    forms.is_mean && counts(forms.cols, forms.rows, pixels)
 }
 
-/// Whether a window's sums have room in 16 bits, and are worth it.
-fn is_few(cols: usize, rows: usize) -> bool {
-    (2..=FEW_COLUMNS).contains(&cols) && rows > 1 && cols * rows <= FEW_TAPS
+/// Where a result takes so many nanoseconds.
+fn cost(problem: &Problem, threads: usize, each: f64) -> Cost {
+    // Nanoseconds for a value beyond a row's ends.
+    const BESIDE: f64 = 2.0;
+    let jobs = bands(problem, problem.rows, threads);
+    let again = 0.3 * (jobs * problem.rows) as f64 / problem.height as f64;
+    let beside = BESIDE * (problem.cols * problem.planes * problem.height) as f64;
+    Cost { nanoseconds: results(problem) * each * (1.0 + again) + beside, jobs }
 }
 
-/// A mean: the sum of pixels times one numerator, over a divisor.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mean {
-    numerator: i64,
-    divisor: u64,
-}
-
-impl Mean {
-    /// The greatest divisor: see [`Mean::byte`].
-    const MOST: u64 = 1 << 28;
-
-    /// Of taps that are all the same part of a whole number; `None` for others.
-    pub(super) fn new(whole: &Whole) -> Option<Self> {
-        let equal = |taps: &[i64]| taps.iter().all(|tap| *tap == taps[0]).then_some(taps[0]);
-        let numerator = match &whole.taps {
-            WholeTaps::Table(taps) => equal(taps)?,
-            WholeTaps::Products { terms, point: 0, .. } if terms.len() == 1 => {
-                equal(&terms[0].0)?.checked_mul(equal(&terms[0].1)?)?
-            }
-            WholeTaps::Products { .. } => return None,
-        };
-        match whole.divisor {
-            Divisor::Number(divisor) if divisor <= Self::MOST => Some(Self { numerator, divisor }),
-            _ => None,
-        }
-    }
-
-    /// Whether it is computed in 16 bits under this window.
-    pub(super) fn is_of_few(self, window: &Window) -> bool {
-        is_few(window.cols, window.rows) && self.of_few(window.cols * window.rows).is_some()
-    }
-
-    fn of_few(self, count: usize) -> Option<MeanOfFew> {
-        (self.numerator == 1 && self.divisor == count as u64)
-            .then(|| MeanOfFew::new(count))
-            .flatten()
-    }
-
-    fn factor(self) -> f64 {
-        self.numerator as f64 / self.divisor as f64
-    }
-
-    /// The byte of a sum of pixels: their mean, rounded half to even.
-    ///
-    /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies
-    /// at least `1 / (2 * MOST)`, 2^-29, from one. So to the nearest multiple of 2^-30, a tie is
-    /// one, and nothing else is.
-    #[inline(always)]
-    fn byte(sum: u32, factor: f64) -> u8 {
-        /// Numbers as great as that are multiples of 2^-30.
-        const GRID: f64 = 1.5 * (1 << 22) as f64;
-        ((f64::from(sum) * factor + GRID) - GRID).byte()
-    }
+fn run_mean(call: Call<'_, '_, '_>) -> Result<()> {
+    let Call { isa, window, bytes, src, dst, filtered, stage, .. } = call;
+    let Some(mean) = bytes.mean else { unreachable!("only means are taken") };
+    run(isa, &window, mean, src, (dst, filtered), stage)
 }
 
 /// A type that columns are summed up in.
@@ -137,7 +115,7 @@ count!(u16);
 count!(u32);
 
 /// Filters the first `filtered` channels by a mean, and copies the others.
-pub(super) fn run(
+fn run(
     isa: Isa,
     window: &Window,
     mean: Mean,
@@ -390,56 +368,6 @@ unsafe fn add_few<X: Words>(
     all
 }
 
-/// A mean of a few pixels in whole numbers of 16 bits.
-#[derive(Clone, Copy)]
-struct MeanOfFew {
-    /// The pixels.
-    count: u16,
-    /// 2^16 over that, rounded down.
-    reciprocal: u16,
-}
-
-impl MeanOfFew {
-    /// Of so many pixels; `None` if 16 bits have no room.
-    fn new(count: usize) -> Option<Self> {
-        let count = u16::try_from(count).ok().filter(|count| (2..=256).contains(count))?;
-        Some(Self { count, reciprocal: (65536 / u32::from(count)) as u16 })
-    }
-
-    /// Half of the pixels, rounded down. With it, a sum still has room, and its quotient is the
-    /// mean, a half rounded up.
-    fn half(self) -> u16 {
-        self.count / 2
-    }
-
-    /// The quotients of sums to which [`MeanOfFew::half`] has been added. `IS_EVEN` says that the
-    /// count is: then a remainder of 0 is a tie, which goes to the even number.
-    ///
-    /// # Safety
-    /// As for [`Words`].
-    #[inline(always)]
-    unsafe fn divide<X: Words, const IS_EVEN: bool>(self, numbers: X) -> X {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (count, one) = (X::splat(self.count), X::splat(1));
-            // The product with the reciprocal is less than 1 below the true quotient, so this is
-            // that, rounded down, or one less.
-            let low = numbers.high_product(X::splat(self.reciprocal));
-            let rest = numbers.subtract(low.low_product(count));
-            // Below zero it wraps around to more than 2^15.
-            let less = rest.subtract(count);
-            let is_right = less.high_product(X::splat(2));
-            let quotient = low.add(one).subtract(is_right);
-            if !IS_EVEN {
-                return quotient;
-            }
-            let half = quotient.high_product(X::splat(1 << 15));
-            let is_odd = quotient.subtract(half.add(half));
-            quotient.subtract(is_odd.low_product(one.subtract(rest.least(less).least(one))))
-        }
-    }
-}
-
 impl MeanOfFew {
     /// The means of `cols` columns from each of the first few elements on.
     ///
@@ -541,6 +469,7 @@ fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
 mod tests {
     use super::*;
     use crate::Filter;
+    use crate::filter::whole::Divisor;
 
     fn mean(filter: &Filter) -> Option<Mean> {
         Mean::new(&filter.of_bytes().unwrap().whole)

@@ -20,12 +20,14 @@ use std::sync::Arc;
 
 use rustfft::num_complex::Complex;
 
+use super::channel::StoreChannel;
 use super::patch;
+use super::real::Real;
 use super::share::share;
 use super::special::{
     Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY, row_of,
 };
-use super::spectra::{Real, Spectra};
+use super::spectra::Spectra;
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
@@ -271,7 +273,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         let Work { sums: all, in_row, uncertain, rounder: scratch, .. } = work;
         let (sums, channel) = (&mut all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
-            self.plane.isa.run(Narrow {
+            self.plane.isa.run(StoreChannel {
                 sums,
                 out,
                 channels: self.plane.src.shape().channels,
@@ -375,69 +377,6 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     /// The greatest pixel that a tile may have.
     fn greatest(&self) -> E {
         E::of(self.spectra.greatest.into())
-    }
-}
-
-/// One channel of a row as numbers; the row begins with that channel.
-pub(super) struct Widen<'a, S, E> {
-    pub(super) row: &'a [S],
-    pub(super) channels: usize,
-    pub(super) line: &'a mut [E],
-}
-
-impl<S: Pixel, E: Real> Widen<'_, S, E> {
-    /// One pixel in so many values: vectors come of a number that the compiler knows.
-    #[inline(always)]
-    fn each(self, channels: usize) {
-        // The last pixel may lack the channels behind its own.
-        let Some((last, line)) = self.line.split_last_mut() else { return };
-        for (value, pixel) in line.iter_mut().zip(self.row.chunks_exact(channels)) {
-            *value = E::of(pixel[0].to_f32().into());
-        }
-        *last = E::of(self.row[line.len() * channels].to_f32().into());
-    }
-}
-
-impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        match self.channels {
-            1 => match E::as_floats(self.line) {
-                Some(line) => S::widen(&self.row[..line.len()], line),
-                None => self.each(1),
-            },
-            2 => self.each(2),
-            3 => self.each(3),
-            4 => self.each(4),
-            channels => self.each(channels),
-        }
-    }
-}
-
-/// Sums as results in a channel's places.
-pub(super) struct Narrow<'a, D, E> {
-    pub(super) sums: &'a mut [E],
-    pub(super) out: &'a mut [D],
-    pub(super) channels: usize,
-    pub(super) channel: usize,
-}
-
-impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { sums, out, channels, channel } = self;
-        match E::as_floats(sums) {
-            // The last pair of tiles may reach beyond the image.
-            Some(sums) if channels == 1 => D::narrow(&sums[..out.len()], out),
-            _ => {
-                let out = out[channel..].iter_mut().step_by(channels);
-                out.zip(sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
-            }
-        }
     }
 }
 

@@ -4,10 +4,13 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::whole::WholeRow;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::simd::Isa;
+use crate::whole::row::WholeRow;
 use crate::window::Window;
+
+/// The least length of a strip's lines, in bytes.
+pub(super) const STRIP: usize = 2048;
 
 /// A filter as the engine computes it.
 #[derive(Clone, Copy)]

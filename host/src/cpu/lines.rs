@@ -3,16 +3,13 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use super::bands::Run;
-use super::rows::Widen;
+use super::rows::{CACHE_LINE, Widen};
+use super::run::Run;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles};
 use super::whole::{Pair, RowSums};
 use crate::image::{Pixel, Shape};
 use crate::window::Window;
 use crate::{Result, round};
-
-/// Bytes in a cache line.
-pub(super) const CACHE_LINE: usize = 64;
 
 impl<S: Pixel, D: Pixel> Run<'_, S, D> {
     /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0.

@@ -4,71 +4,120 @@
 //!
 //! | file | what it computes |
 //! | --- | --- |
-//! | [`bands`], with the kernel in [`tile`] | the direct and the separable family, over rectangles of a [`frame`] |
-//! | [`lines`], [`rows`] | the lines under a window, and what is done to a row before a pass and after it |
-//! | [`resolving`] | when exact passes take over from single uncertain results |
-//! | [`boxes`] | means of equal taps over bytes |
-//! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
-//! | [`whole`] | rows of taps over bytes |
-//! | [`table`] | one tap over bytes |
-//! | [`exact`] | exact sums over bytes, where many results are uncertain |
-//! | [`fourier`], of a window's [`spectra`] | the product of spectra |
-//! | [`special`] | NaN, infinities, and numbers that spectra cannot hold |
-//! | [`patch`] | tiles with numbers too great for spectra, tap by tap |
+//! | [`method`] | what a method for bytes is; the table of them is [`METHODS`] |
+//! | [`passes`] | methods: the terms of a sum, a row and a column, all taps |
+//! | [`boxes`] | methods: means of equal taps |
+//! | [`smooth`] | method: symmetric rows and columns of a few taps |
+//! | [`by_spectra`] | method: products of spectra |
+//! | [`table`] | method: one tap |
+//! | [`cost`], [`forms`] | what methods' costs have in common, and what decides among them |
+//! | [`bands`], of a [`run`], with the kernel in [`tile`] | the direct and the separable family, over rectangles of a [`frame`] |
+//! | [`lines`], [`rows`], [`whole`] | the lines under a window, and what is done to a row before a pass and after it |
+//! | [`exact`], [`resolving`] | exact sums over bytes, and when they take over from single uncertain results |
+//! | [`fourier`], of a window's [`spectra`] in [`real`] numbers of a [`channel`] | the product of spectra |
+//! | [`special`], [`patch`] | NaN, infinities, and numbers that spectra cannot hold |
 //! | [`gradient`] | gradients |
-//! | [`weighted`] | colours weighted by alpha |
-//! | [`weighted_bytes`] | the same, bytes made of bytes |
+//! | [`weighted`], [`weighted_bytes`] | colours weighted by alpha |
+//! | [`taps`] | a filter's taps in all these forms |
 //! | [`share`] | jobs shared among the threads of a call |
-//! | [`way`] | which of these makes bytes of bytes |
 
 mod bands;
 mod boxes;
+mod by_spectra;
+mod channel;
+pub(crate) mod cost;
 mod exact;
+pub(crate) mod forms;
 mod fourier;
 mod frame;
 mod gradient;
 mod lines;
+mod method;
+mod passes;
 mod patch;
+mod real;
 mod resolving;
 mod rows;
+mod run;
 mod share;
 mod smooth;
 mod special;
 mod spectra;
 mod table;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod tile;
-mod way;
 mod weighted;
 mod weighted_bytes;
 mod whole;
 
 use std::sync::OnceLock;
 
-pub(crate) use bands::{band, strip_values};
-pub(crate) use exact::taps_taken;
-pub(crate) use resolving::Resolving;
-pub(crate) use tile::ROWS;
-pub(crate) use way::{Way, Ways};
-pub(crate) use whole::{WholeRow, lack};
+pub(crate) use method::Method;
 
-use crate::filter::OfBytes;
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
+use crate::problem::Problem;
 use crate::progress::Stage;
-use crate::round::{Bounds, Order, Resolver, Rounder};
+use crate::round::Resolver;
 use crate::simd::Isa;
-use crate::spectrum::Precision;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result, Variant};
-use bands::Run;
-use boxes::Mean;
-use exact::Exact;
-use fourier::Finer;
-use frame::{Frame, Passes, Terms};
-use smooth::Smooth;
-use table::Table;
+use cost::Cost;
+use frame::{Frame, Passes};
+use method::{Call, Request};
+use run::Run;
+use taps::{Bytes, Factors, Taps};
+
+/// The methods for bytes made of bytes. The first that takes a request runs.
+static METHODS: [&Method; 8] = [
+    &table::TABLE,
+    &boxes::OF_FEW,
+    &smooth::SMOOTH,
+    &boxes::OF_MANY,
+    &passes::TERMS,
+    &passes::PASSES,
+    &by_spectra::SPECTRA,
+    &passes::DENSE,
+];
+
+fn method_of(request: &Request<'_>) -> &'static Method {
+    METHODS.into_iter().find(|method| (method.takes)(request)).unwrap_or(&passes::DENSE)
+}
+
+/// The method that makes a problem's bytes, where a family is preferred; `None` for other types.
+pub(crate) fn method(problem: &Problem, family: Family) -> Option<&'static Method> {
+    let forms = &problem.rounding.as_ref()?.forms;
+    let pixels = problem.width * problem.height;
+    Some(method_of(&Request { forms, pixels, channels: problem.side_by_side, family }))
+}
+
+/// The variants that stand for the engine's code. All variants of a family run the same code, but
+/// for means of bytes, which are counted.
+pub(crate) const VARIANTS: [Variant; 4] =
+    [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
+
+/// The variant that stands for what runs for a problem in a family.
+pub(crate) fn variant(problem: &Problem, family: Family) -> Variant {
+    match (method(problem, family), family) {
+        (Some(method), _) => method.variant,
+        (None, Family::Direct) => Variant::DirectNaive,
+        (None, Family::Separable) => Variant::Separable,
+        (None, Family::Fourier) => Variant::Fourier,
+    }
+}
+
+/// What a problem takes in a family's order, on so many threads.
+pub(crate) fn cost(problem: &Problem, family: Family, threads: usize) -> Cost {
+    let method = method(problem, family).unwrap_or(match family {
+        Family::Direct => &passes::DENSE,
+        Family::Separable if problem.sum.is_some() => &passes::TERMS,
+        Family::Separable => &passes::PASSES,
+        Family::Fourier => &by_spectra::SPECTRA,
+    });
+    (method.cost)(problem, threads)
+}
 
 /// A filter, ready for the CPU, and the border.
 #[derive(Debug)]
@@ -78,29 +127,6 @@ pub(crate) struct Engine {
     /// For all results but bytes made of bytes.
     taps: Taps,
     bytes: OnceLock<Bytes>,
-}
-
-/// A filter's taps in f32, and their spectra.
-#[derive(Debug)]
-struct Taps {
-    filter: Filter,
-    dense: OnceLock<Vec<f32>>,
-    factors: Option<Factors>,
-    /// The terms of the filter's sum, where it has one.
-    sum: Option<Vec<Factors>>,
-    spectra: spectra::Cache<f32>,
-}
-
-/// What makes bytes of bytes.
-#[derive(Debug)]
-struct Bytes {
-    /// Of the filter's view in f64 ([`OfBytes`]).
-    taps: Taps,
-    ways: Ways,
-    bounds: Bounds,
-    smooth: Option<Smooth>,
-    mean: Option<Mean>,
-    spectra_in_f64: spectra::Cache<f64>,
 }
 
 impl Engine {
@@ -169,104 +195,16 @@ impl Engine {
     ) -> Result<Variant> {
         let (window, shape, of_bytes) = (self.window(), src.shape(), self.taps.filter.of_bytes()?);
         let bytes = self.bytes.get_or_init(|| Bytes::new(of_bytes, &window));
-        let way = bytes.ways.way(family, shape.width * shape.height, shape.channels);
-        let resolver = Resolver::new(*src, filtered, of_bytes, self.border);
-        match (way, &bytes.smooth, &bytes.mean) {
-            (Way::Table, ..) => {
-                let table =
-                    Table::new(Resolver::of_single_pixels(of_bytes), bytes.taps.filter.tap(0, 0));
-                table.run(self.isa, src, (dst, filtered), stage)
-            }
-            (Way::Smooth(_), Some(smooth), _) => {
-                let rounder = Rounder::in_f32(&resolver, &bytes.bounds, Order::BlockPasses);
-                smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage)
-            }
-            (Way::Counted { .. }, _, Some(mean)) => {
-                boxes::run(self.isa, &window, *mean, src, (dst, filtered), stage)
-            }
-            (Way::Spectra, ..) => self.run_spectra(bytes, &resolver, src, (dst, filtered), stage),
-            _ => self.run_passes(way, (bytes, of_bytes), &resolver, src, (dst, filtered), stage),
-        }?;
-        Ok(way.variant())
-    }
-
-    /// Bytes of sums by rows and columns, or tap by tap.
-    fn run_passes(
-        &self,
-        way: Way,
-        (bytes, of_bytes): (&Bytes, &OfBytes),
-        resolver: &Resolver<'_>,
-        src: &ImageView<'_, u8>,
-        (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
-        stage: &Stage<'_>,
-    ) -> Result<()> {
-        let Taps { filter, factors, .. } = &bytes.taps;
-        let (terms, order) = match (way, bytes.taps.terms(Factors::of_bytes), factors) {
-            (Way::Terms, Some(terms), _) => (terms, Order::Terms),
-            (Way::Passes, _, Some(factors)) => (factors.of_bytes().into(), Order::BlockPasses),
-            _ => {
-                let by_rows = sums_by_rows(filter.cols(), filter.rows());
-                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-                (Passes::dense(bytes.taps.dense()?).into(), order)
-            }
-        };
-        let columns = match way {
-            Way::Terms | Way::Passes => {
-                filter.products().into_iter().map(|(_, column)| column).collect()
-            }
-            _ => Vec::new(),
-        };
-        let point = filter.sum().filter(|_| way == Way::Terms).map_or(0.0, |sum| sum.point);
-        let frame = Frame::new(self.isa, self.window(), src, dst, filtered);
-        let rounder = Rounder::in_f32(resolver, &bytes.bounds, order);
-        let in_f32 = Run::new(&frame, &terms, Some(&rounder)).with_columns(
-            columns,
-            point,
-            exact::taps_taken(&of_bytes.whole),
-        );
-        // Exactly only where that decides something.
-        let exact = if rounder.share() > 0.0 { Exact::new(&frame, &of_bytes.whole) } else { None };
-        bands::run(&in_f32, exact.as_ref(), stage)
-    }
-
-    /// By way of spectra, in f32 or in f64.
-    fn run_spectra(
-        &self,
-        bytes: &Bytes,
-        resolver: &Resolver<'_>,
-        src: &ImageView<'_, u8>,
-        results: (&mut ImageViewMut<'_, u8>, usize),
-        stage: &Stage<'_>,
-    ) -> Result<()> {
-        let (window, width, filter) = (self.window(), src.shape().width, &bytes.taps.filter);
-        let in_f64 = Rounder::by_spectra(resolver);
-        let in_f32 = Rounder::in_f32(resolver, &bytes.bounds, Order::LargeSpectra);
-        let share = Some(in_f32.share()).filter(|&share| share < 1.0);
-        let size = (window.cols as i32, window.rows as i32);
-        if Precision::of_bytes(size, width as i32, share) == Precision::Double {
-            let spectra = bytes.spectra_in_f64.of(filter, width)?;
-            return fourier::run(
-                self.isa,
-                (&window, &[]),
-                &spectra,
-                Some((&in_f64, None)),
-                src,
-                results,
-                stage,
-            );
-        }
-        let spectra = bytes.taps.spectra.of(filter, width)?;
-        let again = || bytes.spectra_in_f64.like(filter, &spectra);
-        let finer = Some(Finer { spectra: &again, rounder: &in_f64 });
-        fourier::run(
-            self.isa,
-            (&window, &[]),
-            &spectra,
-            Some((&in_f32, finer)),
-            src,
-            results,
-            stage,
-        )
+        let method = method_of(&Request {
+            forms: &bytes.forms,
+            pixels: shape.width * shape.height,
+            channels: shape.channels,
+            family,
+        });
+        let resolver = &Resolver::new(*src, filtered, of_bytes, self.border);
+        let isa = self.isa;
+        (method.run)(Call { isa, window, of_bytes, bytes, resolver, src, dst, filtered, stage })?;
+        Ok(method.variant)
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the
@@ -311,90 +249,4 @@ impl Engine {
     fn window(&self) -> Window {
         Window::new(&self.taps.filter, self.border)
     }
-}
-
-impl Taps {
-    fn new(filter: &Filter) -> Self {
-        let factors = |(row, column): &(Vec<f64>, Vec<f64>)| Factors::new(row, column);
-        Self {
-            filter: filter.clone(),
-            dense: OnceLock::new(),
-            factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
-            sum: filter.sum().map(|sum| sum.terms.iter().map(factors).collect()),
-            spectra: spectra::Cache::default(),
-        }
-    }
-
-    /// The terms of the filter's sum, in f32.
-    fn terms<'a>(&'a self, passes: fn(&'a Factors) -> Passes<'a>) -> Option<Terms<'a>> {
-        let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
-        let point = Some(sum.point as f32).filter(|&point| point != 0.0);
-        Some(Terms { point, passes: factors.iter().map(passes).collect() })
-    }
-
-    /// All taps, row by row.
-    fn dense(&self) -> Result<&[f32]> {
-        crate::memory::once(&self.dense, || self.filter.dense_f32()).map(Vec::as_slice)
-    }
-}
-
-impl Bytes {
-    fn new(of_bytes: &OfBytes, window: &Window) -> Self {
-        Self {
-            taps: Taps::new(&of_bytes.filter),
-            ways: Ways::new(of_bytes, window),
-            bounds: Bounds::default(),
-            smooth: Smooth::new(&of_bytes.filter, window),
-            mean: Mean::new(&of_bytes.whole),
-            spectra_in_f64: spectra::Cache::default(),
-        }
-    }
-}
-
-/// The factors of a filter that separates, in f32.
-#[derive(Debug)]
-struct Factors {
-    row: Vec<f32>,
-    column: Vec<f32>,
-    /// The row in whole numbers.
-    whole: Option<WholeRow>,
-    /// What its results lack.
-    lacks: f64,
-}
-
-impl Factors {
-    fn new(row: &[f64], column: &[f64]) -> Self {
-        let whole = WholeRow::new(row, column.len());
-        let lacks = whole.as_ref().map_or(0.0, |whole| lack(whole.middle, row, column));
-        Self { row: rounded(row), column: rounded(column), whole, lacks }
-    }
-
-    fn passes(&self) -> Passes<'_> {
-        Passes::new(&self.row, &self.column)
-    }
-
-    /// For bytes that bytes are made of.
-    fn of_bytes(&self) -> Passes<'_> {
-        match self.row[..] {
-            // The column pass goes over the pixels themselves, or what they are less the middle.
-            [1.0] => {
-                let middle = self.whole.as_ref().map_or(0.0, |whole| whole.middle as f32);
-                Passes { middle, lacks: self.lacks, ..Passes::dense(&self.column) }
-            }
-            _ => Passes { whole: self.whole.as_ref(), lacks: self.lacks, ..self.passes() },
-        }
-    }
-}
-
-fn rounded(taps: &[f64]) -> Vec<f32> {
-    taps.iter().map(|&tap| tap as f32).collect()
-}
-
-/// The least taps of a row by itself that are summed up faster in whole numbers than tap by tap.
-const LONG_ROW: usize = 6;
-
-/// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in
-/// doubt.
-pub(crate) fn sums_by_rows(cols: usize, rows: usize) -> bool {
-    cols >= 13 && rows > 1
 }

@@ -5,9 +5,9 @@
 //! tile that spectra leave is one channel of a job. The kernel is the same, [`Tiles`], over a ring
 //! of lines of this channel alone.
 
-use super::fourier::{Narrow, Widen};
+use super::channel::{ReadChannel, StoreChannel};
+use super::real::Real;
 use super::share::share;
-use super::spectra::Real;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, Pixel};
@@ -135,7 +135,7 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             });
             for (row, sums) in rows[y..].iter_mut().zip(&mut outs[..count]) {
                 let out = &mut row[columns.start * channels..columns.end * channels];
-                self.isa.run(Narrow {
+                self.isa.run(StoreChannel {
                     sums: &mut sums[..columns.len()],
                     out,
                     channels,
@@ -165,7 +165,11 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             ..(self.src.shape().width as isize - first).clamp(0, len) as usize;
         if !inside.is_empty() {
             let from = (first + inside.start as isize) as usize * channels;
-            self.isa.run(Widen { row: &row[from..], channels, line: &mut line[inside.clone()] });
+            self.isa.run(ReadChannel {
+                row: &row[from..],
+                channels,
+                line: &mut line[inside.clone()],
+            });
         }
         for x in (0..inside.start).chain(inside.end.max(inside.start)..line.len()) {
             let pixel = under[x].map_or(outside, |x| row[x * channels].to_f32());

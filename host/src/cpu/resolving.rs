@@ -1,7 +1,6 @@
 //! When exact passes take over from results that are resolved one by one.
 
-use super::bands::STRIP;
-use super::exact::Exact;
+use super::frame::STRIP;
 
 /// The part of the time that an exact rectangle takes longer by which it adds to what f32 has
 /// gained: so f32 is tried again now and then.
@@ -56,9 +55,10 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    pub(super) fn new(resolving: Resolving, exact: &Exact<'_>) -> Self {
+    /// Where exact passes have so many taps before their last one.
+    pub(super) fn new(resolving: Resolving, taps_before: usize) -> Self {
         // The lines under the window are made again.
-        let again = exact.taps_before() as f64 * PASS_TAP * (STRIP / 4) as f64;
+        let again = taps_before as f64 * PASS_TAP * (STRIP / 4) as f64;
         Self { resolving, left: 2.0 * again }
     }
 

@@ -1,8 +1,10 @@
 //! What is done to a row of values before a pass and after it.
 
-use super::lines::CACHE_LINE;
 use crate::image::Pixel;
 use crate::simd::{Lanes, Work};
+
+/// Bytes in a cache line.
+pub(super) const CACHE_LINE: usize = 64;
 
 /// Elements whose columns are summed in f64 together: those of a vector, in half of a cache line,
 /// which is read for one of them anyway.

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::progress::Stage;
 use crate::{Result, threads};
 
+/// Bytes in a page of memory.
+pub(super) const PAGE: usize = 4096;
+
 /// Runs every job, on as many threads as the stage has. Each takes the next free job. `T` is a
 /// thread's memory. The first error ends the work, and so does whoever watches it.
 pub(super) fn share<T: Default, J: Send>(

@@ -11,42 +11,22 @@
 //! ([`crate::round`]).
 
 mod again;
-mod numbers;
+pub(super) mod numbers;
 #[cfg(test)]
 mod tests;
 
-use super::bands::{PAGE, band};
-use super::share::share;
+use super::bands::band;
+use super::cost::{Cost, ROW, bands, results};
+use super::method::{Call, Method};
+use super::share::{PAGE, share};
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Rounder, places, places_room};
+use crate::round::{self, Order, Rounder, places, places_room};
 use crate::simd::{Isa, Lanes, Words, Work};
 use crate::window::Window;
-use crate::{Filter, Result};
+use crate::{Result, Variant};
 use again::Again;
-pub(super) use numbers::Smooth;
-
-/// The most taps to each side of the middle. With 7 taps 4 % of the sums in 16 bits are in doubt,
-/// and f32 takes no longer.
-const REACH: usize = 2;
-
-/// The most channels: the second sum is compiled for each number, and a line has room for the reach
-/// of so many.
-pub(super) const CHANNELS: usize = 4;
-
-/// Taps from the middle on.
-const TAPS: usize = REACH + 1;
-
-/// The most rows under a window.
-const ROWS: usize = 2 * REACH + 1;
-
-/// A unit of sums in 16 bits is 1/256, one of those in 64 bits 2^-29: then a tap has two halves of
-/// 15 bits, whose products with two pixels have room in 32. The f64 sums of taps that are whole in
-/// it are exact.
-const UNIT: f64 = 256.0;
-const BITS: u32 = 29;
-const HALF_BITS: u32 = 15;
-const FINE_UNIT: f64 = (1u64 << BITS) as f64;
+use numbers::{CHANNELS, REACH, ROWS, Smooth, TAPS};
 
 /// Numbers before the first element of a line, of the even ones or of the odd ones: more than any
 /// reach, and as many as a cache line holds.
@@ -55,9 +35,29 @@ const BEFORE: usize = 32;
 /// Numbers after the last: a vector that begins there, and the reach.
 const AFTER: usize = 64;
 
+pub(super) static SMOOTH: Method = Method {
+    variant: Variant::Separable,
+    why: "a few symmetric taps over bytes are summed up in 16 bits, by rows and columns",
+    takes: |request| request.forms.smooth.is_some() && request.channels <= CHANNELS,
+    cost: |problem, threads| {
+        // Nanoseconds for a result of three and of five taps each way.
+        const RESULT: [f64; 2] = [0.22, 0.43];
+        let reach = problem.rounding.and_then(|rounding| rounding.forms.smooth).unwrap_or(REACH);
+        let nanoseconds =
+            results(problem) * RESULT[usize::from(reach > 1)] + ROW * problem.height as f64;
+        Cost { nanoseconds, jobs: bands(problem, 2 * reach + 1, threads) }
+    },
+    run: |call| {
+        let Call { isa, window, bytes, resolver, src, dst, filtered, stage, .. } = call;
+        let Some(smooth) = &bytes.smooth else { unreachable!("such a filter was taken") };
+        let rounder = Rounder::in_f32(resolver, Order::BlockPasses);
+        run(isa, smooth, &window, src, (dst, filtered), &rounder, stage)
+    },
+};
+
 /// Filters the first `filtered` channels, and copies the others. `rounder` resolves what is left
 /// uncertain.
-pub(super) fn run(
+fn run(
     isa: Isa,
     smooth: &Smooth,
     window: &Window,
@@ -394,9 +394,4 @@ impl<X: Words, const K: usize> Taps<X, K> {
             (even.upper_bytes(odd), even.lower_bytes(odd).bytes_at_most(limit))
         }
     }
-}
-
-/// The taps to each side of the middle, where filters of bytes are taken here.
-pub(super) fn smooth_reach(filter: &Filter, window: &Window) -> Option<usize> {
-    Smooth::new(filter, window).map(|smooth| smooth.reach)
 }

@@ -23,7 +23,7 @@ use std::ops::Range;
 
 use rustfft::num_complex::Complex;
 
-use super::spectra::Real;
+use super::real::Real;
 use crate::simd::{Lanes, Work};
 
 /// What makes a pixel special: a bit each.

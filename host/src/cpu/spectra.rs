@@ -3,65 +3,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftNum, FftPlanner};
+use rustfft::{Fft, FftPlanner};
 
+use super::cost;
+use super::real::Real;
 use super::special::{self, GREAT, INFINITE};
-use crate::simd::Float;
-use crate::spectrum::{Part, Precision, Tile};
-use crate::{Filter, Result, plan, spectrum};
-
-/// A type that spectra are computed in.
-pub(super) trait Real: Float + FftNum + Default {
-    const PRECISION: Precision;
-    /// A unit in the last place of 1.
-    const EPSILON: f64;
-
-    /// Smaller pixels are tiny: products with them may be subnormal, which takes some processors
-    /// hundreds of cycles.
-    const TINY: Self;
-    /// Where the greatest pixel of a tile is smaller, and one is tiny, the tile is scaled, by at
-    /// most two to the power of `EXPONENT`.
-    const LOW: Self;
-    const EXPONENT: i32;
-
-    /// The exponent of a number above 0, subnormal or not.
-    fn exponent(self) -> i32;
-
-    /// A tap as sums in this type have it.
-    fn tap(tap: f64) -> f64;
-}
-
-impl Real for f32 {
-    const PRECISION: Precision = Precision::Single;
-    const EPSILON: f64 = f32::EPSILON as f64;
-    const TINY: Self = f32::from_bits((127 - 80) << 23);
-    const LOW: Self = f32::from_bits((127 - 40) << 23);
-    const EXPONENT: i32 = 100;
-
-    fn exponent(self) -> i32 {
-        f64::from(self).log2().floor() as i32
-    }
-
-    fn tap(tap: f64) -> f64 {
-        f64::from(tap as f32)
-    }
-}
-
-impl Real for f64 {
-    const PRECISION: Precision = Precision::Double;
-    const EPSILON: f64 = f64::EPSILON;
-    const TINY: Self = f64::from_bits((1023 - 800) << 52);
-    const LOW: Self = f64::from_bits((1023 - 700) << 52);
-    const EXPONENT: i32 = 1000;
-
-    fn exponent(self) -> i32 {
-        self.log2().floor() as i32
-    }
-
-    fn tap(tap: f64) -> f64 {
-        tap
-    }
-}
+use crate::spectrum::{Part, Tile};
+use crate::{Filter, Result, spectrum};
 
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra<E> {
@@ -110,7 +58,7 @@ impl<E: Real> Spectra<E> {
             height,
             cols,
             rows,
-            mends: mended <= (2 * cols * rows) as f64 * plan::direct(filter.cols() * filter.rows()),
+            mends: mended <= (2 * cols * rows) as f64 * cost::direct(filter.cols() * filter.rows()),
             greatest: spectrum::greatest_pixel(filter.weight()),
             of_infinite: parts.iter().map(|_| OnceLock::new()).collect(),
             parts,

@@ -2,14 +2,33 @@
 //! product in 16 bits where such products give the same table.
 
 use super::bands::band;
+use super::cost::{Cost, ROW, direct, in_tiles, rectangles};
+use super::method::{Call, Method};
 use super::share::share;
-use crate::Result;
 use crate::image::{ImageView, ImageViewMut};
 use crate::progress::Stage;
+use crate::round::Resolver;
 use crate::simd::{Isa, Lanes, Words, Work};
+use crate::{Result, Variant};
+
+/// One tap, looked up in a table.
+pub(super) static TABLE: Method = Method {
+    variant: Variant::DirectNaive,
+    why: "one tap over bytes is a table of 256 results",
+    takes: |request| request.forms.cols * request.forms.rows == 1,
+    cost: |problem, threads| Cost {
+        nanoseconds: in_tiles(problem, 64) * direct(1) + ROW * problem.height as f64,
+        jobs: rectangles(problem, threads).0,
+    },
+    run: |call| {
+        let Call { isa, of_bytes, bytes, src, dst, filtered, stage, .. } = call;
+        let results = Resolver::of_single_pixels(of_bytes);
+        Table::new(results, bytes.taps.filter.tap(0, 0)).run(isa, src, (dst, filtered), stage)
+    },
+};
 
 /// The results of all bytes.
-pub(super) struct Table {
+struct Table {
     results: [u8; 256],
     product: Option<Product>,
 }
@@ -23,12 +42,12 @@ struct Product {
 
 impl Table {
     /// The results of a tap.
-    pub(super) fn new(results: [u8; 256], tap: f64) -> Self {
+    fn new(results: [u8; 256], tap: f64) -> Self {
         Self { results, product: Product::new(&results, tap) }
     }
 
     /// Replaces the bytes of the first `filtered` channels by their results, and copies the others.
-    pub(super) fn run(
+    fn run(
         &self,
         isa: Isa,
         src: &ImageView<'_, u8>,

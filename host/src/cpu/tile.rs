@@ -22,6 +22,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
+pub(super) use crate::round::ROWS;
 use crate::simd::{Float, Lanes, Vector, Work};
 
 /// Floats by which sums may be written past their ends: the widest tile.
@@ -132,10 +133,6 @@ pub(super) struct Tiles<'a, 'b, E> {
     /// [`ROWS`] - 1 longer. All taps are taken in sequence if `usize::MAX`.
     pub(super) block: usize,
 }
-
-/// The most rows of output that are computed together: with the adjacent vectors, as many as 32
-/// registers hold.
-pub(crate) const ROWS: usize = 6;
 
 /// The rows of output that are computed together under a window of so many rows: at most as many,
 /// so that the first and the last lines are different ones.

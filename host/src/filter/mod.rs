@@ -1,6 +1,7 @@
 //! Filters: taps with an anchor, and the factors of separable ones.
 
 mod factor;
+mod facts;
 pub(crate) mod parameters;
 mod presets;
 mod syntax;
@@ -13,6 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use self::factor::Factors;
+use self::facts::Facts;
 use self::whole::Whole;
 use crate::{Error, Result};
 
@@ -49,6 +51,7 @@ pub struct Filter {
     sum: Option<Sum>,
     /// For bytes made of bytes; made when first asked for.
     bytes: OnceLock<Arc<OfBytes>>,
+    facts: Facts,
 }
 
 /// A filter for bytes made of bytes.
@@ -58,6 +61,12 @@ pub(crate) struct OfBytes {
     pub(crate) whole: Whole,
     /// The same taps in f64: see [`Whole`].
     pub(crate) filter: Filter,
+}
+
+/// A value that follows from a filter alone: see [`Filter::fact`].
+pub(crate) trait Fact: Send + Sync + Sized + 'static {
+    /// Computes it.
+    fn of(filter: &Filter) -> Self;
 }
 
 /// Taps of a row and of a column, whose products are those of a window.
@@ -223,7 +232,7 @@ impl Filter {
             });
         }
         self.anchor = (x, y);
-        self.bytes = OnceLock::new();
+        self.forget_facts();
         Ok(self)
     }
 
@@ -232,7 +241,7 @@ impl Filter {
     #[must_use]
     pub fn flipped(mut self) -> Self {
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
-        self.bytes = OnceLock::new();
+        self.forget_facts();
         if self.is_symmetric() {
             return self;
         }
@@ -390,6 +399,16 @@ impl Filter {
         self.sum.as_ref().filter(|sum| sum.is_given)
     }
 
+    /// A value that follows from the filter alone: computed on first use and kept with the filter.
+    pub(crate) fn fact<T: Fact>(&self) -> Arc<T> {
+        self.facts.get(|| T::of(self))
+    }
+
+    /// Called wherever taps or the anchor change.
+    fn forget_facts(&mut self) {
+        (self.bytes, self.facts) = (OnceLock::new(), Facts::default());
+    }
+
     /// The filter for bytes made of bytes.
     pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
         if self.bytes.get().is_none() {
@@ -499,6 +518,7 @@ impl Filter {
             preset: None,
             sum: None,
             bytes: OnceLock::new(),
+            facts: Facts::default(),
         };
         filter.sum = filter.found_sum();
         Ok(filter)
@@ -526,6 +546,7 @@ impl Filter {
             preset: None,
             sum: None,
             bytes: OnceLock::new(),
+            facts: Facts::default(),
         })
     }
 }

@@ -169,11 +169,36 @@ impl Whole {
         Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
     }
 
+    /// The numerator of each tap and their divisor, if all taps are the same part of a whole
+    /// number.
+    pub(crate) fn mean(&self) -> Option<(i64, u64)> {
+        let equal = |taps: &[i64]| taps.iter().all(|tap| *tap == taps[0]).then_some(taps[0]);
+        let Divisor::Number(divisor) = self.divisor else { return None };
+        let numerator = match &self.taps {
+            WholeTaps::Table(taps) => equal(taps)?,
+            WholeTaps::Products { terms, point: 0, .. } => match &terms[..] {
+                [(row, column)] => equal(row)?.checked_mul(equal(column)?)?,
+                _ => return None,
+            },
+            WholeTaps::Products { .. } => return None,
+        };
+        Some((numerator, divisor))
+    }
+
+    /// The rows and columns that define a byte, if it is a product or the sum of two.
+    pub(crate) fn two_terms(&self) -> Option<&[(Vec<i64>, Vec<i64>)]> {
+        match &self.taps {
+            WholeTaps::Products { terms, .. } if terms.len() <= 2 => Some(terms),
+            _ => None,
+        }
+    }
+
     /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a
     /// power of two, and correctly rounded if it is a mean's. What is estimated is estimated with
     /// these.
     pub(super) fn view(&self, filter: &Filter) -> Filter {
         let mut view = filter.clone();
+        view.forget_facts();
         let (cols, middle) = (view.cols, view.rows / 2 * view.cols + view.cols / 2);
         match (&self.taps, &mut view.taps) {
             (WholeTaps::Table(numerators), Taps::Dense { taps, .. }) => {

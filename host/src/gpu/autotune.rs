@@ -12,7 +12,7 @@ use super::embedded;
 use super::engine::{Engine, Part};
 use crate::image::{Layout, Scalar, Shape};
 use crate::kernels::prepared::Prepared;
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
 use crate::{Result, Variant};
 
 /// Variants that are predicted to take longer than the best one by more than this are not measured.

@@ -10,7 +10,7 @@ use kernel_builder::Tier;
 use super::driver::{Answer, Context, Device, DeviceAttribute, Fault, Function, FunctionAttribute};
 use super::embedded::Kernels;
 use super::{driver, embedded};
-use crate::plan::machine::Machine;
+use crate::problem::machine::Machine;
 use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.

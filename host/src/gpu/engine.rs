@@ -12,15 +12,13 @@ use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{Scalar, Shape};
-use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
-use crate::kernels::separable_matrix::WholeTerms;
 use crate::kernels::uncertain::{Exactly, Uncertainty};
-use crate::kernels::{fourier, keep, lines, passes, resolve};
-use crate::plan::problem::rows_read;
+use crate::kernels::{keep, passes, resolve};
 use crate::plan::ran::Ran;
 use crate::plan::schedule::Limits;
-use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
+use crate::problem::rows_read;
+use crate::{Border, Error, Filter, Gradient, Result, Variant};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
@@ -35,9 +33,6 @@ pub(crate) struct Engine {
     /// Those for bytes made of bytes.
     taps_of_bytes: OnceLock<TapHomes>,
     is_gradient: bool,
-    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a
-    /// column, or passes of spectra.
-    uncertainties: [OnceLock<Uncertainty>; 6],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -84,7 +79,6 @@ impl Engine {
             taps,
             taps_of_bytes: OnceLock::new(),
             is_gradient: gradient.is_some(),
-            uncertainties: Default::default(),
             limits,
             idle: Mutex::default(),
         })
@@ -216,7 +210,7 @@ impl Engine {
         // What an epilogue makes is rounded from f32.
         let uncertainty = match part.epilogue {
             Epilogue::NONE => self.uncertainty_of(prepared, kinds)?,
-            _ => &Uncertainty::NONE,
+            _ => Uncertainty::NONE,
         };
         let is_exact = uncertainty.passes == Some(Exactly::Always);
         let taps = self.taps(kinds)?;
@@ -298,38 +292,13 @@ impl Engine {
         &self,
         prepared: &Prepared,
         kinds: (Scalar, Scalar),
-    ) -> Result<&Uncertainty> {
-        let Some(variant) = prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
-            return Ok(&Uncertainty::NONE);
-        };
-        if prepared.work.settles() {
-            return Ok(&Uncertainty::NONE);
-        }
-        let taps = self.taps(kinds)?;
-        let filter = taps.filter();
-        if variant.takes_bytes_alone() {
-            let (cell, share) = match variant.family() {
-                _ if variant == Variant::SpectraPasses => {
-                    (&self.uncertainties[5], lines::error(taps.given()).map(|error| 2.0 * error))
-                }
-                Family::Separable => {
-                    (&self.uncertainties[4], taps.whole_terms().map(WholeTerms::share))
-                }
-                _ => (&self.uncertainties[3], taps.whole().map(Whole::share)),
-            };
-            return crate::memory::once(cell, || {
-                Ok(Uncertainty::of_whole(filter, share.unwrap_or(0.0)))
-            });
-        }
-        let (cell, order) = match variant.family() {
-            family @ Family::Direct => (&self.uncertainties[0], family.into()),
-            family @ Family::Separable => (&self.uncertainties[1], family.into()),
-            Family::Fourier => {
-                let (size, machine) = ((filter.cols(), filter.rows()), self.gpu().machine());
-                (&self.uncertainties[2], fourier::order(size, taps.point() != 0.0, &machine))
+    ) -> Result<Uncertainty> {
+        match prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) {
+            Some(variant) if !prepared.work.settles() => {
+                Uncertainty::new(variant, self.filter(), &self.gpu.machine())
             }
-        };
-        crate::memory::once(cell, || Ok(Uncertainty::new(filter, order)))
+            _ => Ok(Uncertainty::NONE),
+        }
     }
 }
 

@@ -23,7 +23,6 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::kernels::uncertain::Exactly;
-use crate::kernels::whole::two_terms;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
@@ -758,9 +757,9 @@ impl Engine {
         let Tiles { step, reach } = self.tiles(prepared, (source, target))?;
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
-        let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
+        let uncertainty = self.uncertainty_of(prepared, (source, target))?;
         let passes = match uncertainty.passes {
-            Some(_) => 8 * two_terms(&filter.of_bytes()?.whole).map_or(0, <[_]>::len),
+            Some(_) => 8 * filter.of_bytes()?.whole.two_terms().map_or(0, <[_]>::len),
             None => 0,
         };
         let (scratch, reserved) = match uncertainty.passes {

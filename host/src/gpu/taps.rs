@@ -1,24 +1,18 @@
 //! A filter's taps in each place that kernels read them from: by value, in memory, as spectra. Each
 //! is made on first use.
 
-use std::sync::OnceLock;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
-use gpu_kernels::kernels::fourier::holes;
-use gpu_kernels::kernels::passes as exact;
-use gpu_kernels::kernels::weighted::Weights;
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
-use crate::kernels::matrix::Whole;
-use crate::kernels::passes;
-use crate::kernels::prepared::Taken;
-use crate::kernels::resolve::Numerators;
-use crate::kernels::separable_matrix::WholeTerms;
-use crate::kernels::weighted;
+use crate::kernels::taken::Taken;
 use crate::memory::once;
-use crate::{Error, Filter, Result, Variant, Why, spectrum};
+use crate::{Error, Filter, Result, Variant, Why};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as
 /// many as any entry takes.
@@ -35,26 +29,14 @@ pub(crate) struct TapHomes {
     pairs: OnceLock<Pairs>,
     /// For bytes, and for u16.
     flat: [[OnceLock<Option<Vec<f32>>>; 3]; 2],
-    dense_in_memory: OnceLock<Memory>,
-    signs: OnceLock<Memory>,
-    /// For each term of a sum.
-    row_in_memory: [OnceLock<Memory>; 2],
-    columns_in_memory: OnceLock<Memory>,
-    /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
-    spectra: [OnceLock<(Memory, f32)>; 4],
-    /// For the rows of each term, and for all columns, one by one.
-    lines: [OnceLock<Memory>; 3],
-    point: OnceLock<f32>,
-    middle: OnceLock<f32>,
-    exact: OnceLock<Memory>,
-    numerators: OnceLock<(Memory, Numerators)>,
-    weighted: OnceLock<(Memory, Weights)>,
-    exact_bands: OnceLock<Memory>,
-    whole: OnceLock<Option<Whole>>,
-    whole_terms: OnceLock<Option<WholeTerms>>,
-    /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
-    bands: [OnceLock<Memory>; 4],
-    terms_bands: [OnceLock<Memory>; 4],
+    tables: Mutex<HashMap<(&'static str, usize), Table>>,
+}
+
+/// Numbers in the GPU's memory, and what else its kernel knows of them.
+#[derive(Debug)]
+struct Table {
+    memory: Memory,
+    about: Box<dyn Any + Send + Sync>,
 }
 
 /// The row and the column of each term, by value.
@@ -64,15 +46,6 @@ struct Pairs {
     columns: Vec<Vec<f32>>,
     /// The rows' taps in turn, then the columns'.
     all: Vec<f32>,
-}
-
-/// The spectra of a window's parts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spectra {
-    /// Their address, behind tables of factors.
-    pub(crate) numbers: *const f32,
-    /// See [`spectrum::greatest_pixel`].
-    pub(crate) greatest: f32,
 }
 
 impl TapHomes {
@@ -85,22 +58,7 @@ impl TapHomes {
             dense: OnceLock::new(),
             pairs: OnceLock::new(),
             flat: Default::default(),
-            dense_in_memory: OnceLock::new(),
-            signs: OnceLock::new(),
-            row_in_memory: Default::default(),
-            columns_in_memory: OnceLock::new(),
-            spectra: Default::default(),
-            lines: Default::default(),
-            point: OnceLock::new(),
-            middle: OnceLock::new(),
-            exact: OnceLock::new(),
-            numerators: OnceLock::new(),
-            weighted: OnceLock::new(),
-            exact_bands: OnceLock::new(),
-            whole: OnceLock::new(),
-            whole_terms: OnceLock::new(),
-            bands: Default::default(),
-            terms_bands: Default::default(),
+            tables: Mutex::default(),
         }
     }
 
@@ -169,183 +127,54 @@ impl TapHomes {
         Ok(made.as_deref())
     }
 
+    /// Numbers that a kernel reads, in the GPU's memory, under a name and a number that no other
+    /// table of this filter has: their address, and what else `make` says of them. It is called
+    /// when they are first asked for.
+    pub(crate) fn table<N: bytemuck::NoUninit, T: Copy + Send + Sync + 'static>(
+        &self,
+        name: (&'static str, usize),
+        make: impl FnOnce() -> Result<(Vec<N>, T)>,
+    ) -> Result<(u64, T)> {
+        let of = |table: &Table| Some((table.memory.address(), *table.about.downcast_ref()?));
+        let tables = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = tables().get(&name).and_then(of) {
+            return Ok(found);
+        }
+        let (numbers, about) = make()?;
+        let memory = self.gpu.holding(&numbers, "uploading taps")?;
+        // Another thread may have made the same.
+        let mut tables = tables();
+        let table = tables.entry(name).or_insert_with(|| Table { memory, about: Box::new(about) });
+        Ok((table.memory.address(), about))
+    }
+
     /// The address of all taps, row by row, in the GPU's memory.
     pub(crate) fn dense_in_memory(&self) -> Result<*const f32> {
         let count = self.filter.cols() * self.filter.rows();
-        let memory = once(&self.dense_in_memory, || {
-            self.gpu.holding(&self.dense()?[..count], "uploading taps")
-        })?;
-        Ok(memory.pointer())
-    }
-
-    /// The address of a bit for each tap above 0, and one for each below, row by row: words of the
-    /// former, then as many of the latter.
-    pub(crate) fn signs_in_memory(&self) -> Result<u64> {
-        let memory = once(&self.signs, || {
-            let (cols, rows) = (self.filter.cols(), self.filter.rows());
-            let words = holes::words(cols as i32) as usize;
-            let mut signs = crate::memory::zeroed::<u32>(2 * words * rows)?;
-            for (taps, signs) in
-                self.dense()?.chunks_exact(cols).zip(signs.chunks_exact_mut(2 * words))
-            {
-                for (at, &tap) in taps.iter().enumerate() {
-                    signs[at / 32] |= u32::from(tap > 0.0) << (at % 32);
-                    signs[words + at / 32] |= u32::from(tap < 0.0) << (at % 32);
-                }
-            }
-            self.gpu.holding(&signs, "uploading taps")
-        })?;
-        Ok(memory.address())
+        let make = || Ok((self.dense()?[..count].to_vec(), ()));
+        Ok(self.table(("dense", 0), make)?.0 as *const f32)
     }
 
     /// The address of the taps of a term's row in the GPU's memory.
     pub(crate) fn row_in_memory(&self, term: usize) -> Result<*const f32> {
-        let taps = &self.row(term)?[..self.filter.cols()];
-        let memory = once(&self.row_in_memory[term], || self.gpu.holding(taps, "uploading taps"))?;
-        Ok(memory.pointer())
+        let make = || Ok((self.row(term)?[..self.filter.cols()].to_vec(), ()));
+        Ok(self.table(("row", term), make)?.0 as *const f32)
     }
 
     /// The address of the taps of the columns in the GPU's memory, one term's after the other's.
     pub(crate) fn columns_in_memory(&self) -> Result<*const f32> {
-        let memory = once(&self.columns_in_memory, || {
+        let make = || {
             let columns =
                 self.pairs()?.columns.iter().flat_map(|column| &column[..self.filter.rows()]);
-            self.gpu.holding(&columns.copied().collect::<Vec<_>>(), "uploading taps")
-        })?;
-        Ok(memory.pointer())
-    }
-
-    /// The address of all taps in f64, row by row, in the GPU's memory.
-    pub(crate) fn exact_in_memory(&self) -> Result<u64> {
-        let (cols, rows) = (self.filter.cols(), self.filter.rows());
-        let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
-            taps.extend(
-                (0..rows).flat_map(|row| (0..cols).map(move |col| self.filter.tap(row, col))),
-            );
-            self.gpu.holding(&taps, "uploading taps")
-        })?;
-        Ok(memory.address())
-    }
-
-    /// The whole numbers that define bytes, in the GPU's memory.
-    pub(crate) fn numerators(&self) -> Result<Numerators> {
-        let size = (self.filter.cols(), self.filter.rows());
-        let (_, numerators) = once(&self.numerators, || {
-            let (words, numerators) = Numerators::new(&self.given.of_bytes()?.whole, size)?;
-            let memory = self.gpu.holding(&words, "uploading taps")?;
-            let numerators = numerators.at(memory.address());
-            Ok((memory, numerators))
-        })?;
-        Ok(*numerators)
-    }
-
-    /// The same for colours weighted by alpha.
-    pub(crate) fn weighted(&self) -> Result<Weights> {
-        let size = (self.filter.cols(), self.filter.rows());
-        let (_, weights) = once(&self.weighted, || {
-            let whole = &self.given.of_bytes()?.whole;
-            let memory = self.gpu.holding(&weighted::numbers(whole, size)?, "uploading taps")?;
-            let weights = weighted::weights(memory.address(), whole, size);
-            Ok((memory, weights))
-        })?;
-        Ok(*weights)
-    }
-
-    /// For each term of a product that defines bytes: the addresses of its row's band and of its
-    /// column's, in the GPU's memory.
-    pub(crate) fn exact_bands_in_memory(&self) -> Result<Vec<(u64, u64)>> {
-        let memory = once(&self.exact_bands, || {
-            self.gpu.holding(&passes::bands(&self.given)?, "uploading taps")
-        })?;
-        let bytes = |taps: usize| exact::band_bytes(taps as i32);
-        let (row, column) = (bytes(self.filter.cols()), bytes(self.filter.rows()));
-        let starts = (0..2).map(|term| memory.address() + term * (row + column));
-        Ok(starts.map(|start| (start, start + row)).collect())
+            Ok((columns.copied().collect(), ()))
+        };
+        Ok(self.table(("columns", 0), make)?.0 as *const f32)
     }
 
     /// The rows and columns whose products the filter is, or is the sum of: one at least.
     fn products(&self) -> Result<Vec<(&[f64], &[f64])>> {
         let products = self.filter.products();
         if products.is_empty() { Err(no_factors()) } else { Ok(products) }
-    }
-
-    /// The pixel's own tap, if spectra for bytes leave it out; else 0.
-    pub(crate) fn point(&self) -> f32 {
-        *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter))
-    }
-
-    /// What the others make of pixels in the middle of all bytes.
-    pub(crate) fn middle(&self) -> f32 {
-        *self.middle.get_or_init(|| crate::kernels::fourier::middle(&self.filter, self.point()))
-    }
-
-    /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each
-    /// kind, by number. On a GPU each of them has one size, so `make` is always the same.
-    pub(crate) fn spectra(
-        &self,
-        kind: usize,
-        make: impl FnOnce(&Filter) -> Result<Vec<f32>>,
-    ) -> Result<Spectra> {
-        let filter = &self.filter;
-        let (memory, greatest) = once(&self.spectra[kind], || {
-            let memory = self.gpu.holding(&make(filter)?, "uploading spectra")?;
-            Ok((memory, spectrum::greatest_pixel(filter.weight())))
-        })?;
-        Ok(Spectra { numbers: memory.pointer(), greatest: *greatest })
-    }
-
-    /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the
-    /// first call: of a term's rows (0 or 1) or of all columns (2). A filter has one size of lines
-    /// each, so `make` is always the same.
-    pub(crate) fn lines(
-        &self,
-        pass: usize,
-        make: impl FnOnce() -> Result<Vec<f32>>,
-    ) -> Result<*const f32> {
-        let memory = once(&self.lines[pass], || self.gpu.holding(&make()?, "uploading spectra"))?;
-        Ok(memory.pointer())
-    }
-
-    /// The taps as whole numbers, if they have such a form.
-    pub(crate) fn whole(&self) -> Option<&Whole> {
-        let make = || Whole::new(&self.filter).ok();
-        self.whole.get_or_init(make).as_ref()
-    }
-
-    /// The taps as whole numbers; and, for so many channels side by side, the address of what
-    /// `make` makes of them on the first call, for the window's columns and rows. Only one layout
-    /// serves a number of channels, so `make` is always the same.
-    pub(crate) fn bands(
-        &self,
-        channels: usize,
-        make: impl FnOnce(&Whole, (usize, usize)) -> Vec<u32>,
-    ) -> Result<(&Whole, u64)> {
-        let whole = self.whole().ok_or_else(|| no_form(Variant::Matrix))?;
-        let size = (self.filter.cols(), self.filter.rows());
-        let memory = once(&self.bands[channels - 1], || {
-            self.gpu.holding(&make(whole, size), "uploading taps")
-        })?;
-        Ok((whole, memory.address()))
-    }
-
-    /// Products of a row and a column as whole numbers, if they have such a form.
-    pub(crate) fn whole_terms(&self) -> Option<&WholeTerms> {
-        let make = || WholeTerms::new(&self.filter).ok();
-        self.whole_terms.get_or_init(make).as_ref()
-    }
-
-    /// As [`TapHomes::bands`], of products of a row and a column.
-    pub(crate) fn terms_bands(
-        &self,
-        channels: usize,
-        make: impl FnOnce(&WholeTerms) -> Vec<u32>,
-    ) -> Result<(&WholeTerms, u64)> {
-        let whole = self.whole_terms().ok_or_else(|| no_form(Variant::SeparableMatrix))?;
-        let memory = once(&self.terms_bands[channels - 1], || {
-            self.gpu.holding(&make(whole), "uploading taps")
-        })?;
-        Ok((whole, memory.address()))
     }
 
     fn pairs(&self) -> Result<&Pairs> {
@@ -368,13 +197,6 @@ impl TapHomes {
 fn no_factors() -> Error {
     let reason = Why::NOT_SEPARABLE.to_string();
     Error::Unsupported { variant: Variant::Separable.name(), reason }
-}
-
-fn no_form(variant: Variant) -> Error {
-    Error::Unsupported {
-        variant: variant.name(),
-        reason: "its taps have no form as whole numbers".to_owned(),
-    }
 }
 
 fn padded(mut taps: Vec<f32>) -> Vec<f32> {

@@ -7,12 +7,14 @@ use gpu_kernels::kernels::direct::{
     direct_constant, direct_naive, direct_shared, direct_shared_buffer, direct_unrolled_51,
 };
 
+use super::cost::{Cost, LAUNCH, stored};
 use super::prepared::{Kernel, Prepared, Work};
 use super::separable::Line;
+use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::machine::{Machine, Times};
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
+use crate::problem::machine::{Machine, Times};
 use crate::{Variant, Why};
 
 /// The size whose entry reads its taps from memory, because they are too many for parameters.
@@ -29,8 +31,9 @@ pub(super) static NAIVE: Kernel = Kernel {
             h200: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
             h100: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
         };
-        TIMES.on(machine, problem.taps())
+        cost(Variant::DirectNaive, problem, TIMES.on(machine, problem.taps()))
     },
+    rule: |problem| estimates(problem, Variant::DirectNaive),
 };
 
 pub(super) static CONSTANT: Kernel = Kernel {
@@ -47,18 +50,20 @@ pub(super) static CONSTANT: Kernel = Kernel {
     cost: |problem, machine| {
         const TIMES: Times =
             Times { h200: &[(25.0, 12.9), (289.0, 104.7)], h100: &[(25.0, 12.9), (289.0, 104.8)] };
-        TIMES.on(machine, problem.taps())
+        cost(Variant::DirectConstant, problem, TIMES.on(machine, problem.taps()))
     },
+    rule: |problem| estimates(problem, Variant::DirectConstant),
 };
 
 pub(super) static SHARED: Kernel = Kernel {
     variant: Variant::DirectShared,
     entries: || vec![direct_shared.name(), direct_shared_buffer.name()],
     prepare: |problem| shared(problem, Variant::DirectShared),
-    cost: of_any_size,
+    cost: |problem, machine| cost(Variant::DirectShared, problem, of_any_size(problem, machine)),
+    rule: |problem| estimates(problem, Variant::DirectShared),
 };
 
-/// The time of the kernels for a window of any size.
+/// Microseconds of the kernels for a window of any size, for a million results.
 fn of_any_size(problem: &Problem, machine: &Machine) -> f64 {
     const TIMES: Times = Times {
         h200: &[
@@ -124,13 +129,22 @@ pub(super) static UNROLLED: Kernel = Kernel {
                 (2601.0, 420.0),
             ],
         };
-        match (Line::of(problem), unrolled(problem)) {
+        let each = match (Line::of(problem), unrolled(problem)) {
             (Some(_), _) => Line::cost(problem.taps(), machine),
             (None, Some(_)) => TIMES.on(machine, problem.taps()),
             (None, None) => of_any_size(problem, machine),
-        }
+        };
+        cost(Variant::DirectUnrolled, problem, each)
     },
+    rule: |problem| estimates(problem, Variant::DirectUnrolled),
 };
+
+/// Where a million results take so long.
+fn cost(variant: Variant, problem: &Problem, each: f64) -> Cost {
+    /// Of pixels that are stored and read one by one.
+    const STORED: f64 = 2.3;
+    Cost::of(variant, problem, LAUNCH + problem.millions() * stored(problem, STORED) * each)
+}
 
 /// The entry whose size is the problem's window.
 fn unrolled(problem: &Problem) -> Option<Taps> {

@@ -4,9 +4,12 @@
 use gpu_kernels::kernels::fused::ENTRIES;
 use gpu_kernels::kernels::{flat, summed};
 
-use super::prepared::{Kernel, Taken};
+use super::cost::{Cost, by_exact_passes};
+use super::prepared::Kernel;
 use super::sliding::{Strips, entries};
-use crate::plan::machine::{Curve, Times};
+use super::taken::Taken;
+use super::uncertain::estimates;
+use crate::problem::machine::{Curve, Times};
 use crate::{Scalar, Variant};
 
 pub(super) static FUSED: Kernel = Kernel {
@@ -64,6 +67,9 @@ pub(super) static FUSED: Kernel = Kernel {
             _ if problem.source == Scalar::F32 => TIMES,
             _ => STORED,
         };
-        times.on(machine, problem.pair_taps())
+        let cost =
+            super::sliding::cost(problem, times.on(machine, problem.pair_taps()), flat::FUSED);
+        Cost { time: by_exact_passes(problem).unwrap_or(cost.time), ..cost }
     },
+    rule: |problem| estimates(problem, Variant::SeparableFused),
 };

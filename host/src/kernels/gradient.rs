@@ -2,12 +2,13 @@
 
 use gpu_kernels::kernels::gradient::{BLOCK, FLAT, STRIP, gradient_any};
 
-use super::prepared::{Job, Prepared, Taken, Work};
+use super::prepared::{Job, Prepared, Work};
 use super::sliding::Strips;
+use super::taken::Taken;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::problem::Problem;
 use crate::plan::ran::Ran;
+use crate::problem::Problem;
 
 /// The kernel for a gradient.
 pub(crate) fn prepare(problem: &Problem, is_angle: bool) -> Prepared {

@@ -13,14 +13,16 @@ use gpu_kernels::kernels::fourier::{
     lines::{COLUMNS, LineKernel, ROWS},
 };
 
+use super::cost::{Cost, LAUNCH};
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared, Work};
-use super::whole;
+use super::uncertain;
+use crate::filter::Fact;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::machine::{Curve, interpolated};
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
+use crate::problem::machine::{Curve, interpolated};
 use crate::{Filter, Scalar, Variant, Why};
 
 pub(super) static SPECTRA_PASSES: Kernel = Kernel {
@@ -36,21 +38,28 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         /// Microseconds for the second launch, and for a tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
         let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else {
-            return whole::DECLINED;
+            return Cost::DECLINED;
         };
         // Each uncertain result is resolved, or all are computed by exact passes, whichever is
         // faster.
         let share = 2.0 * error;
         let settling = match problem.numbers.few {
             Some(few) => {
-                whole::exact_passes(passes.terms, problem.cols, problem.rows)
+                uncertain::exact_passes(passes.terms, problem.cols, problem.rows)
                     * (share / few).min(1.0)
             }
-            None => problem.resolving(share),
+            None => uncertain::resolving(problem, share),
         };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
         let columns = passes.columns.time_over(problem.height);
-        machine.slower() * (rows + columns + settling + SECOND / problem.millions())
+        let each = rows + columns + settling;
+        Cost::of_bytes(LAUNCH + machine.slower() * (problem.millions() * each + SECOND))
+    },
+    rule: |problem| {
+        if problem.rounding.is_some() {
+            return Ok(());
+        }
+        Err("its sums have other bits than its family's, so it makes bytes that are rounded correctly alone".into())
     },
 };
 
@@ -214,9 +223,9 @@ struct Errors {
     all: f64,
 }
 
-impl Errors {
+impl Fact for Option<Errors> {
     /// Of a filter's view; `None` if it is no product, nor the sum of one or two.
-    fn new(filter: &Filter) -> Option<Self> {
+    fn of(filter: &Filter) -> Self {
         /// Half a unit in the last place of 1.
         const HALF: f64 = f32::EPSILON as f64 / 2.0;
         /// The greatest root mean square of two lines of bytes less their middle.
@@ -259,7 +268,7 @@ impl Errors {
         let taps = 2.0 * f64::EPSILON * size;
         let others =
             HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
-        (!terms.is_empty()).then_some(Self { rows, columns, others, all: all + others })
+        (!terms.is_empty()).then_some(Errors { rows, columns, others, all: all + others })
     }
 }
 
@@ -275,7 +284,7 @@ pub(crate) fn error(filter: &Filter) -> Option<f64> {
     if !weights.into_iter().all(|weight| (WEIGHTS.0..=WEIGHTS.1).contains(&weight)) {
         return Some(f64::INFINITY);
     }
-    Errors::new(filter).map(|errors| errors.all)
+    filter.fact::<Option<Errors>>().as_ref().as_ref().map(|errors| errors.all)
 }
 
 /// What the rows and columns of a filter make of the middle of bytes.
@@ -348,7 +357,8 @@ impl Work for Passes {
         };
         let blocks =
             Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
-        let errors = Errors::new(filter).ok_or_else(|| crate::Error::Unsupported {
+        let errors = filter.fact::<Option<Errors>>();
+        let errors = errors.as_ref().as_ref().ok_or_else(|| crate::Error::Unsupported {
             variant: Variant::SpectraPasses.name(),
             reason: Why::NOT_SEPARABLE.to_string(),
         })?;
@@ -388,7 +398,8 @@ impl Work for Passes {
         };
         let row_grid = grid(&self.rows, marks.across as u32, marks.pairs as u32);
         for (term, (row, _)) in terms.iter().enumerate() {
-            let numbers = job.taps.lines(term, || self.rows.numbers(&[row]))?;
+            let make = || Ok((self.rows.numbers(&[row])?, ()));
+            let numbers = job.taps.table(("spectra of rows", term), make)?.0 as *const f32;
             let mut of_rows = lines(
                 &self.rows,
                 errors.rows[term],
@@ -440,7 +451,8 @@ impl Work for Passes {
             grid(&self.columns, across.div_ceil(width), self.columns.tiles(region.y0, region.y1))
         };
         let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
-        let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
+        let make = || Ok((self.columns.numbers(&columns)?, ()));
+        let numbers = job.taps.table(("spectra of columns", 0), make)?.0 as *const f32;
         // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels
         // are there.
         unsafe {
@@ -465,7 +477,7 @@ impl Passes {
             (pass.region.y0 as usize / step, (pass.region.y1 as usize).div_ceil(step));
         let results = top * step..(bottom * step).min(height);
         let anchor = (job.window.anchor_y as usize, part * parts);
-        let read = crate::plan::problem::rows_read(pass.border, anchor, results, height);
+        let read = crate::problem::rows_read(pass.border, anchor, results, height);
         read.start.max(pass.src.first_row as usize)..read.end.min(pass.src.end_row as usize)
     }
 }

@@ -6,18 +6,19 @@ use gpu_kernels::tile::strip::Ring;
 #[cfg(feature = "gpu")]
 use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
+use super::cost::{Cost, LAUNCH};
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(feature = "gpu")]
-use super::whole::Strips;
-#[cfg(any(feature = "gpu", test))]
-use super::whole::digit;
-use super::whole::{self, Digits, GREATEST, Layout};
-use crate::filter::lowest_bit;
+use super::strip::Strips;
+use super::strip::{self, Layout};
+use super::uncertain::resolving;
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
-use crate::plan::machine::Times;
-use crate::plan::problem::Problem;
-use crate::{Filter, Variant, Why};
+use crate::problem::Problem;
+use crate::problem::machine::Times;
+#[cfg(feature = "gpu")]
+use crate::whole::{self, window::WindowDigits};
+use crate::{Variant, Why};
 
 pub(super) static MATRIX: Kernel = Kernel {
     variant: Variant::Matrix,
@@ -47,124 +48,31 @@ pub(super) static MATRIX: Kernel = Kernel {
             ],
             h100: &[(3.0, 0.97), (15.0, 1.42), (51.0, 3.6), (150.0, 10.8), (600.0, 63.0)],
         };
+        // For the first tile of a picture of few.
+        const FIRST: f64 = 8.0;
         // To part channels.
         const PARTED: f64 = 0.5;
         let (Some(digits), Ok(Products { layout, .. })) =
             (problem.numbers.window, Products::find(problem))
         else {
-            return whole::DECLINED;
+            return Cost::DECLINED;
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
         let each = TIMES.on(machine, products as f64)
             + parted
-            + machine.slower() * problem.resolving(digits.share);
+            + machine.slower() * resolving(problem, digits.share);
         // A small picture takes as long as a strip of 16 rows, for each step.
         let step = if layout.parted { 0.5 } else { 0.3 };
-        each.max(machine.slower() * step * layout.steps(problem.rows) as f64 / problem.millions())
+        let steps = machine.slower() * step * layout.steps(problem.rows) as f64;
+        Cost::of_bytes(LAUNCH + FIRST + (problem.millions() * each).max(steps))
     },
+    rule: |_| Ok(()),
 };
 
-/// Taps as multiples of a power of two, in balanced digits to the base 256.
-#[derive(Clone, Debug)]
-pub(crate) struct Whole {
-    /// Row by row: taps times 2 to the power of `bits`, rounded unless there are fewer than three
-    /// digits.
-    taps: Vec<i32>,
-    bits: i32,
-    digits: u32,
-    /// With three digits, what the second one's sums begin with, and the distance from a half at
-    /// which a sum is in doubt; in units of a joined sum, which lacks the lowest 8 bits.
-    start: i32,
-    near: i32,
-}
-
-/// The most taps: 128 * 255 times so many, and what is carried, is below 2^31.
-const MOST_TAPS: usize = 65536;
-
-/// The greatest tap in two digits: 127 in each.
-const GREATEST_OF_TWO: f64 = 32_639.0;
-
-/// The most bits behind the point: more would not be seen, as sums go up to 255.
-const MOST_BITS: i32 = 30;
-
-impl Whole {
-    /// The taps of a filter for bytes, or why they have no such form.
-    pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
-        let (cols, rows) = (filter.cols(), filter.rows());
-        if cols.checked_mul(rows).is_none_or(|count| count > MOST_TAPS) {
-            return Err(format!("{cols}x{rows} taps, it takes {MOST_TAPS}").into());
-        }
-        let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
-        let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
-        Self::exact(&taps, greatest).or_else(|| Self::rounded(&taps, greatest)).ok_or_else(|| {
-            format!("a tap of {greatest} is too large beside the results, which are bytes").into()
-        })
-    }
-
-    /// Those that one or two digits hold as they are.
-    fn exact(taps: &[f64], greatest: f64) -> Option<Self> {
-        let bits = (-lowest_bit(taps)).max(0);
-        if bits > MOST_BITS || greatest * 2f64.powi(bits) > GREATEST_OF_TWO {
-            return None;
-        }
-        let taps: Vec<i32> = taps.iter().map(|tap| (tap * 2f64.powi(bits)) as i32).collect();
-        let sum: i64 = taps.iter().map(|&tap| i64::from(tap.abs())).sum();
-        if 255 * sum + (1 << bits) > i64::from(i32::MAX) {
-            return None;
-        }
-        let digits = if taps.iter().all(|tap| (-128..128).contains(tap)) { 1 } else { 2 };
-        Some(Self { taps, bits, digits, start: 0, near: 0 })
-    }
-
-    /// Any others, with as many bits as three digits and the joined sum have room for.
-    fn rounded(exact: &[f64], greatest: f64) -> Option<Self> {
-        // A mean's taps are rounded to f64.
-        let in_f64 = 255.0 * f64::EPSILON * exact.iter().map(|tap| tap.abs()).sum::<f64>();
-        (9..=MOST_BITS).rev().find_map(|bits| {
-            let unit = 2f64.powi(bits);
-            if (greatest * unit).round() > GREATEST {
-                return None;
-            }
-            let taps: Vec<i32> = exact.iter().map(|tap| (tap * unit).round() as i32).collect();
-            let loss =
-                || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
-            // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so
-            // half of the error remains.
-            let centre = 127.5 * loss().sum::<f64>() / 256.0;
-            let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) / 256.0;
-            // A joined sum lacks 8 bits: half of what they can be is added, and the other half is
-            // an error. So is half a unit of what is added.
-            let error = 0.5 + 0.5 + error + in_f64 * unit / 256.0;
-            let half = 1i64 << (bits - 9);
-            if error >= half as f64 / 2.0 {
-                return None;
-            }
-            let near = error as i64 + 1;
-            let start = half + near + (centre + 0.5).round() as i64;
-            let sum: i64 = taps.iter().map(|&tap| i64::from(tap.abs())).sum();
-            let fits = 255 * sum / 256 + start.abs() + 2 <= i64::from(i32::MAX);
-            fits.then_some(Self { taps, bits, digits: 3, start: start as i32, near: near as i32 })
-        })
-    }
-
-    /// What a problem's kernel depends on.
-    pub(crate) fn digits(&self) -> Digits {
-        Digits { count: self.digits, share: self.share() }
-    }
-
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) fn share(&self) -> f64 {
-        if self.is_exact() { 0.0 } else { 2.0 * f64::from(self.near) / 2f64.powi(self.bits - 8) }
-    }
-
-    /// Whether no result is in doubt.
-    pub(crate) fn is_exact(&self) -> bool {
-        self.digits < 3
-    }
-
+#[cfg(feature = "gpu")]
+impl WindowDigits {
     /// The fragments, as `gpu-kernels/src/kernels/matrix.rs` reads them.
-    #[cfg(any(feature = "gpu", test))]
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
         let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
         let steps = layout.steps(rows);
@@ -177,7 +85,7 @@ impl Whole {
             let col = offset.filter(|offset| offset % apart == 0).map(|offset| offset / apart);
             match col {
                 Some(col) if col < cols && row < rows => {
-                    self::digit(self.taps[row * cols + col], digit) as u8
+                    whole::digit(self.taps[row * cols + col], digit) as u8
                 }
                 _ => 0,
             }
@@ -213,7 +121,7 @@ struct Products {
 
 impl Products {
     fn find(problem: &Problem) -> Result<Self, Why> {
-        let channels = whole::channels(problem)?;
+        let channels = strip::channels(problem)?;
         let Some(digits) = problem.numbers.window else {
             return Err(
                 "its taps have no form as whole numbers: too many, or too large beside the results"
@@ -256,8 +164,13 @@ impl Work for Products {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (channels, taps) = (self.layout.channels, job.window.rows as usize);
-        let (whole, fragments) =
-            job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
+        let filter = job.taps.filter();
+        let whole = filter.fact::<Option<WindowDigits>>();
+        let whole = whole.as_ref().as_ref().ok_or_else(|| strip::no_form(Variant::Matrix))?;
+        // Only one layout serves a number of channels.
+        let size = (filter.cols(), filter.rows());
+        let make = || Ok((whole.bands(&self.layout, size), ()));
+        let (fragments, ()) = job.taps.table(("digits of a window", channels), make)?;
         let ring = self.ring(taps, job.window.anchor_y as usize);
         let (halves, pitch) = (self.layout.halves as i32, ring.pitch);
         let (second, skip) =
@@ -288,7 +201,7 @@ impl Work for Products {
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for
         // this layout; the pass describes allocated memory, and has a list if results may be in
         // doubt.
-        unsafe { whole::launch(self.entry.entry, bands, &strips, job, stream) }
+        unsafe { strip::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 
     fn takes_pixels(&self) -> bool {
@@ -299,51 +212,17 @@ impl Work for Products {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Filter;
 
-    fn whole(filter: &Filter) -> Whole {
-        Whole::new(filter).unwrap()
-    }
-
-    #[test]
-    fn digits_make_up_the_taps() {
-        let taps = [0.5, -0.25, 1.0 / 3.0, -0.000_123, 1.0, 0.0];
-        let dense = whole(&Filter::from_taps_f64(3, 2, &taps).unwrap());
-        assert_eq!((dense.digits, dense.bits), (3, 22));
-        for (i, tap) in taps.into_iter().enumerate() {
-            let sum: i64 = (0..3)
-                .map(|digit| i64::from(super::digit(dense.taps[i], digit)) << (8 * digit))
-                .sum();
-            assert_eq!(sum, (tap * f64::from(1 << 22)).round() as i64);
-        }
-        let cases: [(&str, u32, i32); 6] = [
-            ("taps:1 2 1", 1, 0),
-            ("taps:1 4 6 4 1/4", 1, 2),
-            ("taps:0.5 0.25", 1, 2),
-            ("taps:255 -1", 2, 0),
-            ("taps:32639 -32639", 2, 0),
-            ("taps:0 0", 1, 0),
-        ];
-        for (text, digits, bits) in cases {
-            let found = whole(&text.parse().unwrap());
-            assert_eq!((found.digits, found.bits), (digits, bits), "{text}");
-            assert_eq!(found.is_exact(), digits < 3);
-        }
-        let gaussian = whole(&Filter::gaussian(2.5).unwrap());
-        assert!(gaussian.share() > 0.0 && gaussian.share() < 2e-4, "{gaussian:?}");
-    }
-
-    #[test]
-    fn taps_that_have_no_such_form() {
-        for text in ["taps:20000.5 0.3", "taps:32639 -32640", "taps:1e9", "box:cols=65537,rows=1"] {
-            assert!(Whole::new(&text.parse().unwrap()).is_err(), "{text}");
-        }
+    fn whole(filter: &Filter) -> WindowDigits {
+        WindowDigits::new(filter).unwrap()
     }
 
     #[test]
     fn bands_have_each_tap_where_its_byte_is() {
         use crate::Scalar;
-        use crate::plan::machine::Machine;
-        use crate::plan::problem::Place;
+        use crate::problem::Place;
+        use crate::problem::machine::Machine;
 
         let (cols, rows) = (5, 3);
         let taps: Vec<f64> = (1..=15).map(f64::from).collect();
@@ -363,7 +242,7 @@ mod tests {
                     separable: false,
                     sum: None,
                     rounding: None,
-                    numbers: crate::kernels::whole::Numbers::default(),
+                    numbers: crate::problem::Numbers::default(),
                     source: Scalar::U8,
                     target: Scalar::U8,
                     side_by_side: channels,

@@ -1,6 +1,7 @@
 //! apron's kernels: for each variant, which problems it takes, its predicted time, and its launch.
 //! There is one file for each kernel file in `gpu-kernels/src/kernels`, with the same name.
 
+pub(crate) mod cost;
 mod direct;
 pub(crate) mod fourier;
 mod fused;
@@ -19,15 +20,18 @@ pub(crate) mod running_sums;
 mod separable;
 pub(crate) mod separable_matrix;
 pub(crate) mod sliding;
-#[cfg(feature = "gpu")]
+mod strip;
+pub(crate) mod taken;
 pub(crate) mod uncertain;
 #[cfg(feature = "gpu")]
 pub(crate) mod weighted;
-pub(crate) mod whole;
 
 use prepared::Kernel;
 
-use crate::Variant;
+use crate::filter::Fact;
+use crate::problem::Numbers;
+use crate::whole::{products::ProductDigits, window::WindowDigits};
+use crate::{Filter, Variant};
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
 pub(crate) static KERNELS: [&Kernel; 12] = [
@@ -44,6 +48,23 @@ pub(crate) static KERNELS: [&Kernel; 12] = [
     &running_sums::RUNNING_SUMS,
     &lines::SPECTRA_PASSES,
 ];
+
+impl Fact for Numbers {
+    /// Of the filter that a caller gave.
+    fn of(filter: &Filter) -> Self {
+        // Without memory for the view, whoever runs the plan says so.
+        let view = filter.of_bytes().map_or(filter, |bytes| &bytes.filter);
+        let window = view.fact::<Option<WindowDigits>>();
+        let terms = view.fact::<Option<ProductDigits>>();
+        Self {
+            window: window.as_ref().as_ref().map(WindowDigits::digits),
+            terms: terms.as_ref().as_ref().map(ProductDigits::share),
+            mean: running_sums::mean(filter),
+            few: uncertain::few(filter),
+            lines: lines::error(filter),
+        }
+    }
+}
 
 /// The kernel of a variant.
 pub(crate) fn kernel(variant: Variant) -> &'static Kernel {
@@ -64,8 +85,8 @@ impl Variant {
 mod tests {
     use super::*;
     use crate::Border;
-    use crate::plan::machine::Machine;
-    use crate::plan::problem::{Place, Problem};
+    use crate::problem::machine::Machine;
+    use crate::problem::{Place, Problem};
 
     #[test]
     fn every_variant_has_one_kernel() {
@@ -92,7 +113,7 @@ mod tests {
             weight: 1.0,
             point: false,
             separable: false,
-            numbers: whole::Numbers::default(),
+            numbers: Numbers::default(),
             source: crate::Scalar::F32,
             target: crate::Scalar::F32,
             side_by_side: 1,

@@ -10,10 +10,10 @@ use gpu_kernels::kernels::passes::{
 
 use super::prepared::Job;
 use super::resolve::divisor;
-use super::whole::{digit, two_terms};
 use crate::filter::whole::WholeTaps;
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::problem::rows_read;
+use crate::problem::rows_read;
+use crate::whole::digit;
 use crate::{Error, Filter, Result, Variant};
 
 /// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
@@ -24,16 +24,16 @@ const SCRATCH: usize = 512 << 20;
 const WAVES: u64 = 2;
 
 /// What the kernels take of a filter, but for its bands.
-struct Numbers {
+struct ExactTaps {
     /// For each term the sum of the row pass over bytes of 1.
     across: Vec<i64>,
     ending: Ending,
 }
 
-impl Numbers {
+impl ExactTaps {
     fn new(filter: &Filter) -> Result<Self> {
         let whole = &filter.of_bytes()?.whole;
-        let (terms, point) = match (two_terms(whole), &whole.taps) {
+        let (terms, point) = match (whole.two_terms(), &whole.taps) {
             (Some(terms), WholeTaps::Products { point, .. }) => (terms, *point),
             _ => return Err(no_product()),
         };
@@ -51,9 +51,18 @@ impl Numbers {
     }
 }
 
+/// For each term: the addresses of its row's band and of its column's, in the GPU's memory.
+fn bands_in_memory(job: &Job<'_>) -> Result<Vec<(u64, u64)>> {
+    let filter = job.taps.given();
+    let (memory, ()) = job.taps.table(("exact bands", 0), || Ok((bands(filter)?, ())))?;
+    let (row, column) = (band_bytes(filter.cols() as i32), band_bytes(filter.rows() as i32));
+    let starts = (0..2).map(|term| memory + term * (row + column));
+    Ok(starts.map(|start| (start, start + row)).collect())
+}
+
 /// The bands of a filter's rows and columns as the kernels take them, a term's after the other's.
-pub(crate) fn bands(filter: &Filter) -> Result<Vec<u32>> {
-    let terms = two_terms(&filter.of_bytes()?.whole).ok_or_else(no_product)?;
+fn bands(filter: &Filter) -> Result<Vec<u32>> {
+    let terms = filter.of_bytes()?.whole.two_terms().ok_or_else(no_product)?;
     let lines: Vec<&[i64]> =
         terms.iter().flat_map(|(row, column)| [&row[..], &column[..]]).collect();
     let bytes: u64 = lines.iter().map(|taps| band_bytes(taps.len() as i32)).sum();
@@ -96,8 +105,8 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
-    let Numbers { across, ending } = Numbers::new(job.taps.given())?;
-    let addresses = job.taps.exact_bands_in_memory()?;
+    let ExactTaps { across, ending } = ExactTaps::new(job.taps.given())?;
+    let addresses = bands_in_memory(job)?;
     let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
     // Rows that belong to two bands are computed twice: few, if a band has many times the window's.
     let most = (SCRATCH / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);

@@ -3,11 +3,12 @@
 
 use std::fmt::Debug;
 
+use super::cost::Cost;
 #[cfg(feature = "gpu")]
 use crate::gpu::{stream::Stream, taps::TapHomes};
-use crate::plan::machine::Machine;
-use crate::plan::problem::Problem;
 use crate::plan::ran::Ran;
+use crate::problem::Problem;
+use crate::problem::machine::Machine;
 use crate::{Variant, Why};
 
 /// A variant's entries, preparation and cost.
@@ -17,8 +18,10 @@ pub(crate) struct Kernel {
     pub(crate) entries: fn() -> Vec<&'static str>,
     /// Finds the entries for a problem.
     pub(crate) prepare: fn(&Problem) -> Result<Prepared, Why>,
-    /// Microseconds that a million results take on a machine.
-    pub(crate) cost: fn(&Problem, &Machine) -> f64,
+    /// How long a problem takes on a machine.
+    pub(crate) cost: fn(&Problem, &Machine) -> Cost,
+    /// Whether a plan may choose the kernel for its time, where nobody asked for the variant.
+    pub(crate) rule: fn(&Problem) -> Result<(), Why>,
 }
 
 /// A kernel prepared for a problem, ready for any pass of it.
@@ -37,17 +40,6 @@ impl Prepared {
     pub(crate) fn variant(&self) -> Option<Variant> {
         if let Ran::Variant(variant) = self.ran { Some(variant) } else { None }
     }
-}
-
-/// Which of a step's numbers a kernel takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// Every tap of the window.
-    Window,
-    /// A row and a column, or those of every term of a sum.
-    Pairs,
-    /// A gradient's weights.
-    Weights,
 }
 
 /// The launch of a prepared kernel.

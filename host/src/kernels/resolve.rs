@@ -16,7 +16,7 @@ use crate::gpu::{launch::Grid, stream::Stream};
 pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let grid = Grid { blocks: (blocks(job), 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
-    let Numerators { address, divisor, products } = job.taps.numerators()?;
+    let Numerators { address, divisor, products } = numerators(job)?;
     let fours = |count: i32| (count + 3) / 4;
     let of_table = Team::new(fours(window.cols), window.rows);
     // SAFETY: the kernels take so many of these blocks; the pass has a list, and describes
@@ -44,6 +44,14 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     }
 }
 
+/// The whole numbers that define bytes, in the GPU's memory.
+fn numerators(job: &Job<'_>) -> Result<Numerators> {
+    let size = (job.window.cols as usize, job.window.rows as usize);
+    let make = || Numerators::new(&job.taps.given().of_bytes()?.whole, size);
+    let (address, numerators) = job.taps.table(("numerators", 0), make)?;
+    Ok(numerators.at(address))
+}
+
 /// The blocks of a launch: about one for each uncertain result of a small picture.
 fn blocks(job: &Job<'_>) -> u32 {
     /// Of so many results hardly more than one is uncertain.
@@ -56,7 +64,7 @@ fn blocks(job: &Job<'_>) -> u32 {
 
 /// A filter's taps in whole numbers, in the GPU's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numerators {
+struct Numerators {
     address: u64,
     divisor: Divisor,
     /// Where they are no table.
@@ -66,7 +74,7 @@ pub(crate) struct Numerators {
 impl Numerators {
     /// Those that define a filter's bytes: words, and what these are, as if they began at
     /// address 0.
-    pub(crate) fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
+    fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
         let table = |numerators: &[i64], by: whole::Divisor| {
             Ok((
                 table_words(numerators, cols)?,
@@ -106,7 +114,7 @@ impl Numerators {
     }
 
     /// The same, where the words begin at an address.
-    pub(crate) fn at(self, address: u64) -> Self {
+    fn at(self, address: u64) -> Self {
         let moved = |(products, near): (Products, Near)| {
             let taps = if near.taps == 0 { 0 } else { near.taps + address };
             (Products { taps: products.taps + address, ..products }, Near { taps, ..near })

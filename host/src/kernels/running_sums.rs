@@ -8,14 +8,14 @@ use gpu_kernels::kernels::running_sums::{
     words,
 };
 
+use super::cost::{Cost, LAUNCH};
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared, Work};
-use super::whole;
-use crate::filter::whole::{Divisor, Whole, WholeTaps};
+use super::strip;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
 use crate::{Filter, Variant, Why};
 
 pub(super) static RUNNING_SUMS: Kernel = Kernel {
@@ -25,25 +25,21 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
         ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
     },
     prepare: |problem| Sums::find(problem).map(|sums| Prepared::new(Variant::RunningSums, sums)),
-    cost: |problem, machine| match Sums::find(problem) {
-        Ok(sums) => machine.slower() * sums.time(problem) / problem.millions(),
-        Err(_) => whole::DECLINED,
+    cost: |problem, machine| {
+        // For the first block of a picture of few.
+        const FIRST: f64 = 6.0;
+        match Sums::find(problem) {
+            Ok(sums) => Cost::of_bytes(LAUNCH + FIRST + machine.slower() * sums.time(problem)),
+            Err(_) => Cost::DECLINED,
+        }
     },
+    rule: |_| Ok(()),
 };
 
 /// The divisor of a mean that these kernels take: every tap is one part of it, and they add up to 1
 /// at most.
 pub(crate) fn mean(filter: &Filter) -> Option<u32> {
-    let Whole { taps, divisor } = &filter.of_bytes().ok()?.whole;
-    let Divisor::Number(divisor) = *divisor else { return None };
-    let numerator = match taps {
-        WholeTaps::Table(numerators) => equal(numerators)?,
-        WholeTaps::Products { terms, point: 0, .. } => match &terms[..] {
-            [(row, column)] => equal(row)?.checked_mul(equal(column)?)?,
-            _ => return None,
-        },
-        WholeTaps::Products { .. } => return None,
-    };
+    let (numerator, divisor) = filter.of_bytes().ok()?.whole.mean()?;
     // In lowest terms.
     let numerator = u64::try_from(numerator)
         .ok()
@@ -53,12 +49,6 @@ pub(crate) fn mean(filter: &Filter) -> Option<u32> {
         .then(|| u32::try_from(divisor).ok())
         .flatten()
         .filter(|&all| all <= FAR_DIVISOR)
-}
-
-/// The number that all are.
-fn equal(numerators: &[i64]) -> Option<i64> {
-    let &first = numerators.first()?;
-    numerators.iter().all(|&other| other == first).then_some(first)
 }
 
 /// The launch for a problem.
@@ -86,7 +76,7 @@ const BESIDES: f64 = 6.0;
 
 impl Sums {
     fn find(problem: &Problem) -> Result<Self, Why> {
-        let channels = whole::channels(problem)?;
+        let channels = strip::channels(problem)?;
         let Problem { cols, rows, width, .. } = *problem;
         let divisor =
             problem.numbers.mean.ok_or("it takes equal taps of one part of a whole number")?;
@@ -214,6 +204,7 @@ mod tests {
     use gpu_kernels::kernels::running_sums::Mean;
 
     use super::*;
+    use crate::filter::whole::Divisor;
 
     /// Sums near each half and each whole quotient, by integers and by f32, against the definition.
     #[test]

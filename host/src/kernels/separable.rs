@@ -14,14 +14,15 @@ use gpu_kernels::kernels::separable::{
     columns_shared, rows_shared, separable_columns, separable_columns_summed, separable_rows,
 };
 
+use super::cost::{Cost, LAUNCH, by_exact_passes, exact_passes_of, stored};
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared, Work};
 use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::machine::{Machine, Times};
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
+use crate::problem::machine::{Machine, Times};
 
 pub(super) static SEPARABLE: Kernel = Kernel {
     variant: Variant::Separable,
@@ -57,8 +58,20 @@ pub(super) static SEPARABLE: Kernel = Kernel {
             None if known => TIMES,
             None => ANY,
         };
-        times.on(machine, problem.pair_taps())
+        // To fill the device a second time, and of pixels that are stored.
+        const SECOND: f64 = LAUNCH;
+        const STORED: f64 = 1.2;
+        let passes = by_exact_passes(problem);
+        let each = match passes {
+            Some(_) => exact_passes_of(problem, machine),
+            None => stored(problem, STORED) * times.on(machine, problem.pair_taps()),
+        };
+        let own = LAUNCH + SECOND + problem.millions() * each;
+        let cost = Cost::of(Variant::Separable, problem, own);
+        Cost { time: passes.unwrap_or(cost.time), ..cost }
     },
+    // Exact passes are this variant's.
+    rule: |_| Ok(()),
 };
 
 /// An entry of the row pass: one for a fixed number of taps, or the one for any number.
@@ -127,7 +140,7 @@ impl Work for Launch {
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
         // The intermediate image has the rows that the column pass reads.
-        let rows = crate::plan::problem::rows_read(
+        let rows = crate::problem::rows_read(
             pass.border,
             (window.anchor_y as usize, window.rows as usize),
             pass.region.y0 as usize..pass.region.y1 as usize,

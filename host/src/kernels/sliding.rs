@@ -2,17 +2,20 @@
 //! image into strips, for the fused kernel too.
 
 use gpu_kernels::abi::{Epilogue, Plane, scalar};
-use gpu_kernels::kernels::flat::{DIRECT, FUSED, Flat, VALUES};
+use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{self, ENTRIES, Strip};
 use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
-use super::prepared::{Kernel, Prepared, Taken, Work};
+use super::cost::{Cost, in_strips};
+use super::prepared::{Kernel, Prepared, Work};
+use super::taken::Taken;
+use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::machine::Times;
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
+use crate::problem::machine::Times;
 use crate::{Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
@@ -41,9 +44,30 @@ pub(super) static SLIDING: Kernel = Kernel {
             h100: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
         };
         let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
-        times.on(machine, problem.taps())
+        cost(problem, times.on(machine, problem.taps()), DIRECT)
     },
+    rule: |problem| estimates(problem, Variant::DirectSliding),
 };
+
+/// Where a million results take so long, with these entries for values in memory order.
+pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost {
+    let own = in_strips(problem, each);
+    if problem.rounding.is_some() {
+        // Bytes of two channels are split by channel.
+        let split = if problem.side_by_side == 2 { own } else { 0.0 };
+        let Cost { rank, time } = Cost::with_resolving(problem, own);
+        return Cost { rank, time: time + split };
+    }
+    // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are taken
+    // in memory order, too; others pass through shared memory.
+    let slower = match problem.source {
+        Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
+        Scalar::F32 => 1.0,
+        _ => 1.7,
+    };
+    let Cost { rank, .. } = Cost::with_resolving(problem, own);
+    Cost { rank, time: slower * own }
+}
 
 /// The names of two tables' entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
@@ -57,16 +81,6 @@ pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'s
         .chain(flat)
         .chain([gpu_kernels::kernels::keep::keep_edges.name()])
         .collect()
-}
-
-/// Whether a variant has an entry that takes the problem's values as they lie in memory.
-pub(crate) fn takes_as_they_lie(variant: Variant, problem: &Problem) -> bool {
-    let table = match variant {
-        Variant::DirectSliding => DIRECT,
-        Variant::SeparableFused => FUSED,
-        _ => &[],
-    };
-    as_they_lie(table, problem).is_some()
 }
 
 /// The table's entry for the problem's window, channels and types.

@@ -1,9 +1,13 @@
 //! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what
 //! decides them then.
 
-use super::whole::few;
-use crate::Filter;
-use crate::round::{self, Order};
+use super::fourier;
+use crate::filter::OfBytes;
+use crate::problem::machine::Machine;
+use crate::problem::{Numbers, Problem};
+use crate::round::{self, Bound, Order};
+use crate::spectrum::folded::LeftOut;
+use crate::{Family, Filter, Variant, Why};
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is
 /// in doubt.
@@ -32,34 +36,40 @@ impl Uncertainty {
     /// No result is in doubt.
     pub(crate) const NONE: Self = Self { near: None, share: 0.0, least: 0.0, passes: None };
 
-    /// For a filter's f32 sums over bytes, in this order.
-    pub(crate) fn new(filter: &Filter, order: Order) -> Self {
-        let (error, tame) = match filter.sum() {
-            Some(sum) if order == Order::TwoPasses => round::errors_of_terms(filter, sum),
-            _ => round::errors(filter, order),
+    /// Of the bytes that a variant's kernel makes of bytes with a filter, on a machine.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn new(variant: Variant, filter: &Filter, machine: &Machine) -> crate::Result<Self> {
+        let OfBytes { filter: view, .. } = filter.of_bytes()?;
+        let (numbers, ties) = (*filter.fact::<Numbers>(), round::ties(view));
+        let least = least_listed(view, ties);
+        let share = match variant {
+            Variant::Matrix => numbers.window.map(|digits| digits.share),
+            Variant::SeparableMatrix => numbers.terms,
+            Variant::SpectraPasses => numbers.lines.map(|error| 2.0 * error),
+            _ => {
+                let size = (view.cols(), view.rows());
+                let point = view.fact::<LeftOut>().point;
+                let order = order(variant, size, point != 0.0, machine);
+                let Bound { in_f32: error, tame, .. } = Bound::of(view, order);
+                let near = round::limit(error, tame);
+                let share = (2.0 * error).min(1.0).max(ties);
+                let passes = near.and(numbers.few).map(|few| match share > few {
+                    true => Exactly::Always,
+                    false => Exactly::Beyond(few),
+                });
+                return Ok(Self { near, share, least, passes });
+            }
         };
-        let near = round::limit(error, tame);
-        let ties = round::ties(filter);
-        let share = (2.0 * error).min(1.0).max(ties);
-        let passes = near.and(exactly(filter, share));
-        Self { near, share, least: least_listed(filter, ties), passes }
-    }
-
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which
-    /// such a share is in doubt.
-    pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
-        if share == 0.0 {
-            return Self::NONE;
-        }
-        let ties = round::ties(filter);
-        // Kernels know for themselves which sums are in doubt.
-        let share = share.max(ties);
-        Self {
-            near: Some(1.0),
-            share,
-            least: least_listed(filter, ties),
-            passes: few(filter).map(Exactly::Beyond),
-        }
+        // These kernels know for themselves which sums are uncertain.
+        Ok(match share.filter(|&share| share > 0.0) {
+            None => Self::NONE,
+            Some(share) => Self {
+                near: Some(1.0),
+                share: share.max(ties),
+                least,
+                passes: numbers.few.map(Exactly::Beyond),
+            },
+        })
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected,
@@ -71,10 +81,66 @@ impl Uncertainty {
     }
 }
 
-/// When exact passes compute the results of estimates that leave such a share uncertain.
-fn exactly(filter: &Filter, share: f64) -> Option<Exactly> {
-    let few = few(filter)?;
-    Some(if share > few { Exactly::Always } else { Exactly::Beyond(few) })
+/// The order of a variant's f32 sums on a machine, for a window of so many columns and rows, which
+/// bounds their error.
+pub(crate) fn order(
+    variant: Variant,
+    size: (usize, usize),
+    leaves_point_out: bool,
+    machine: &Machine,
+) -> Order {
+    match variant.family() {
+        Family::Fourier => fourier::order(size, leaves_point_out, machine),
+        family => family.into(),
+    }
+}
+
+/// The share of a problem's bytes that f32 sums in this order leave uncertain.
+pub(super) fn share(problem: &Problem, order: Order) -> f64 {
+    problem.rounding.map_or(0.0, |rounding| rounding.share(order))
+}
+
+/// Whether exact passes make a problem's bytes where this variant was asked for.
+pub(crate) fn goes_by_passes(problem: &Problem, variant: Variant) -> bool {
+    let order =
+        order(variant, (problem.cols, problem.rows), problem.point, problem.place.machine());
+    let is_more = |few: f64| share(problem, order) > few;
+    problem.rounding.is_some() && problem.numbers.few.is_some_and(is_more)
+}
+
+/// The rule of kernels that estimate bytes, unless exact passes would be launched in their place.
+pub(super) fn estimates(problem: &Problem, variant: Variant) -> Result<(), Why> {
+    if goes_by_passes(problem, variant) {
+        return Err("bytes of such taps are made by two exact passes, as separable's".into());
+    }
+    Ok(())
+}
+
+/// Microseconds to resolve such a share of a million results. By calculation, for an H200.
+pub(super) fn resolving(problem: &Problem, share: f64) -> f64 {
+    const RESULT: f64 = 200.0;
+    const TAP: f64 = 0.4;
+    share * (RESULT + TAP * problem.taps())
+}
+
+/// Microseconds that exact passes take for a million results: 801 and 8001 taps on 8192x8192, an
+/// H100.
+pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
+    const RESULT: f64 = 6.0;
+    const ROW_TAP: f64 = 0.025;
+    const COLUMN_TAP: f64 = 0.125;
+    RESULT + terms as f64 * (ROW_TAP * (cols + 15) as f64 + COLUMN_TAP * (rows + 15) as f64)
+}
+
+/// The share of uncertain results beyond which exact passes over all results are faster than to
+/// resolve each; `None` if they do not take the filter, or if they are hardly ever faster.
+pub(crate) fn few(filter: &Filter) -> Option<f64> {
+    /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
+    const RESOLVE: f64 = 0.09;
+    let terms = filter.of_bytes().ok()?.whole.two_terms()?.len();
+    let (cols, rows) = (filter.cols(), filter.rows());
+    let share = exact_passes(terms, cols, rows) / (RESOLVE * cols as f64 * rows as f64);
+    (share < 0.5).then_some(share)
 }
 
 /// The share of results that a list has room for at least, so that it is seldom too short: pictures

@@ -31,10 +31,10 @@ impl Work for Launch {
                 return stream.enqueue(
                     weighted_bytes,
                     grid,
-                    &(pass, window, job.taps.weighted()?, colours),
+                    &(pass, window, weights_of_bytes(job)?, colours),
                 );
             }
-            stream.enqueue(weighted, grid, &(pass, window, job.taps.exact_in_memory()?, colours))
+            stream.enqueue(weighted, grid, &(pass, window, taps_in_f64(job)?, colours))
         }
     }
 
@@ -43,8 +43,28 @@ impl Work for Launch {
     }
 }
 
+/// The address of all taps in f64, row by row, in the GPU's memory.
+fn taps_in_f64(job: &Job<'_>) -> Result<u64> {
+    let filter = job.taps.filter();
+    let (cols, rows) = (filter.cols(), filter.rows());
+    let make = || {
+        let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
+        taps.extend((0..rows).flat_map(|row| (0..cols).map(move |col| filter.tap(row, col))));
+        Ok((taps, ()))
+    };
+    Ok(job.taps.table(("taps in f64", 0), make)?.0)
+}
+
+/// The whole taps, in the GPU's memory.
+fn weights_of_bytes(job: &Job<'_>) -> Result<Weights> {
+    let filter = job.taps.given();
+    let (whole, size) = (&filter.of_bytes()?.whole, (filter.cols(), filter.rows()));
+    let (address, ()) = job.taps.table(("weights", 0), || Ok((numbers(whole, size)?, ())))?;
+    Ok(weights(address, whole, size))
+}
+
 /// What is to be in memory of a filter's whole taps: see [`Weights`].
-pub(crate) fn numbers(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<i64>> {
+fn numbers(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<i64>> {
     match &whole.taps {
         WholeTaps::Table(taps) => {
             let mut numbers = crate::memory::reserve(rows + taps.len())?;
@@ -61,7 +81,7 @@ pub(crate) fn numbers(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec
 }
 
 /// The taps whose [`numbers`] have this address.
-pub(crate) fn weights(taps: u64, whole: &Whole, (cols, rows): (usize, usize)) -> Weights {
+fn weights(taps: u64, whole: &Whole, (cols, rows): (usize, usize)) -> Weights {
     let (terms, row, point) = match &whole.taps {
         WholeTaps::Table(_) => (1, cols, 0),
         WholeTaps::Products { terms, point, .. } => (terms.len(), 0, *point),

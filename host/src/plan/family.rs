@@ -15,7 +15,7 @@
 //! Where spectra would leave the range of f32, the filter keeps to the separable or the direct
 //! family. No kernel skips taps of 0, so a motion blur counts as the box around its line.
 
-use super::problem::Problem;
+use crate::problem::Problem;
 use crate::{Family, Why, spectrum};
 
 /// The most taps of a filter that separates for which one pass over all of them is as fast as two.
@@ -85,10 +85,10 @@ impl Problem {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{Machine, Model};
-    use super::super::problem::Place;
     use super::super::{Device, Plan};
     use crate::image::{Scalar, Shape};
+    use crate::problem::Place;
+    use crate::problem::machine::{Machine, Model};
     use crate::{Border, Family, Filter};
 
     /// Texts of every preset.

@@ -7,11 +7,7 @@ pub(crate) mod choose;
 mod device;
 mod double;
 mod family;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
-pub(crate) mod machine;
 mod place;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
-pub(crate) mod problem;
 mod processor;
 #[cfg_attr(
     not(feature = "gpu"),
@@ -26,18 +22,17 @@ mod streamed;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
+use crate::problem::machine::Machine;
+use crate::problem::{Place, Problem};
 use auto::Where;
 pub use auto::{ReckonedGpu, Reckoning, Work};
 pub use choose::Candidate;
 pub use device::{Device, Gpus};
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
-use machine::Machine;
 #[cfg(feature = "gpu")]
 use place::OnGpus;
 pub(crate) use place::{Job, On, run};
-use problem::{Place, Problem};
-pub(crate) use processor::direct;
 use ran::Launched;
 pub use ran::Ran;
 #[cfg(feature = "gpu")]
@@ -58,15 +53,10 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::{
-    lines,
-    matrix::Whole,
-    running_sums,
-    separable_matrix::WholeTerms,
-    whole::{Numbers, few},
-};
+use crate::problem::Numbers;
+use crate::problem::rounding::Rounding;
 use crate::progress::{Call, Progress, Report, Stage};
-use crate::round::Rounding;
+use crate::spectrum::folded::LeftOut;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images
@@ -104,10 +94,6 @@ pub struct Plan {
     engine: Engine,
     /// What it takes to round bytes, once a time was predicted.
     rounding: OnceLock<Rounding>,
-    /// The taps as whole numbers, once a GPU's kernel was looked for.
-    numbers: OnceLock<Numbers>,
-    /// Whether spectra for bytes leave out the pixel's own tap.
-    point: OnceLock<bool>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -277,8 +263,6 @@ impl PlanBuilder {
             fallback,
             engine,
             rounding: OnceLock::new(),
-            numbers: OnceLock::new(),
-            point: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
         })
@@ -518,19 +502,7 @@ impl Plan {
 
     /// The taps as whole numbers, for kernels of a GPU.
     fn numbers(&self, place: Place) -> Numbers {
-        match place {
-            Place::Cpu { .. } => Numbers::default(),
-            Place::Gpu(_) => *self.numbers.get_or_init(|| {
-                let filter = self.filter_of_bytes();
-                Numbers {
-                    window: Whole::new(filter).ok().map(|whole| whole.digits()),
-                    terms: WholeTerms::new(filter).ok().map(|whole| whole.share()),
-                    mean: running_sums::mean(&self.filter),
-                    few: few(&self.filter),
-                    lines: lines::error(&self.filter),
-                }
-            }),
-        }
+        if place.is_cpu() { Numbers::default() } else { *self.filter.fact::<Numbers>() }
     }
 
     fn problem(&self, shape: Shape, place: Place) -> Problem {
@@ -543,9 +515,7 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
-            point: *self
-                .point
-                .get_or_init(|| crate::kernels::fourier::point(self.filter_of_bytes()) != 0.0),
+            point: self.filter_of_bytes().fact::<LeftOut>().point != 0.0,
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,

@@ -17,8 +17,6 @@ use super::auto::{
 };
 #[cfg(feature = "gpu")]
 use super::auto::{Kind, Verdict};
-use super::machine::Machine;
-use super::problem::{Place, Problem};
 use super::ran::{self, Launched, Ran};
 #[cfg(feature = "gpu")]
 use super::schedule::Limits;
@@ -27,6 +25,8 @@ use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Scalar, Shape};
+use crate::problem::machine::Machine;
+use crate::problem::{Place, Problem};
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
 use crate::{Device, Error, Result, Variant};
@@ -704,9 +704,9 @@ fn takes(problem: &Problem, variant: Variant) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Model;
     use super::*;
     use crate::Filter;
+    use crate::problem::machine::Model;
 
     /// On a GPU whose memory is slower, the same variants are chosen for large pictures of bytes.
     #[test]

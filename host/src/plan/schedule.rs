@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use gpu_kernels::border;
 
-use super::problem::rows_read;
+use crate::problem::rows_read;
 
 /// Bands of a picture that is neither small nor large: enough that copies in both directions and
 /// kernels overlap, few enough that starting them costs little.

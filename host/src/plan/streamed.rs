@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use gpu_kernels::border;
 
-use super::problem::rows_read;
 use super::ran::Launched;
 use super::schedule::wrapped;
 use super::{Channels, Job, On, Plan, pixels, run};
@@ -19,6 +18,7 @@ use super::{Channels, Job, On, Plan, pixels, run};
 use crate::gpu::flow::{self, Picture};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::problem::rows_read;
 use crate::progress::Stage;
 use crate::{Border, Error, Family, Result};
 

@@ -1,8 +1,13 @@
 //! How far a sum in f32 may lie from the exact one.
 
-use crate::cpu::{ROWS, WholeRow, lack};
 use crate::filter::{Sum, lowest_bit};
+use crate::spectrum::folded;
+use crate::whole::row::{WholeRow, lack};
 use crate::{Family, Filter, spectrum};
+
+/// The most rows of results that the CPU's column pass computes together: with the adjacent
+/// vectors, as many as 32 registers hold.
+pub(crate) const ROWS: usize = 6;
 
 /// The order in which the f32 sums were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,10 +194,11 @@ fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
     let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: false };
 
     match (order, filter.separated()) {
-        (Order::Spectra, _) => {
-            2.0 * UNIT_ROUNDOFF * crate::kernels::fourier::units(filter) * GREATEST
+        (Order::TwoPasses, None) if filter.sum().is_some() => {
+            filter.sum().map_or(f64::INFINITY, |sum| of_terms_in_f32(filter, sum))
         }
-        (Order::FoldedSpectra, _) => crate::kernels::fourier::folded_error(filter, GREATEST, 0.0),
+        (Order::Spectra, _) => 2.0 * UNIT_ROUNDOFF * folded::units(filter) * GREATEST,
+        (Order::FoldedSpectra, _) => folded::folded_error(filter, GREATEST, 0.0),
         (Order::LargeSpectra, _) => {
             2.0 * UNIT_ROUNDOFF
                 * spectrum::units(filter.weight(), filter.norm(), spectrum::greatest_side())
@@ -468,11 +474,10 @@ pub(super) fn of_spectra_in_f64(filter: &Filter) -> f64 {
 /// The bound of f32 sums over the terms of a sum: each product of a tap of a row, one of a column
 /// and a pixel is rounded at most once for each tap of that row and for each tap of all columns,
 /// and so are the taps.
-#[cfg(feature = "gpu")]
-pub(super) fn of_terms_in_f32(filter: &Filter, sum: &Sum) -> f64 {
+fn of_terms_in_f32(filter: &Filter, sum: &Sum) -> f64 {
     let steps = (filter.cols() + sum.terms.len() * filter.rows()) as f64 + 6.0;
     let rounded = gamma(steps, UNIT_ROUNDOFF) * sum.weight() + terms_loss(filter, sum);
-    rounded * GREATEST + UNDERFLOW * steps * (1.0 + sum.weight()) + of_view(filter)
+    rounded * GREATEST + UNDERFLOW * steps * (1.0 + sum.weight())
 }
 
 /// Calls `visit` with each row of taps.

@@ -21,72 +21,16 @@ pub(crate) mod tests;
 
 use std::sync::OnceLock;
 
-use crate::cpu::Ways;
+use crate::Filter;
+use crate::filter::Fact;
 use crate::simd::{Float, Isa, Lanes, Vector, Work};
-use crate::window::Window;
-use crate::{Border, Filter};
 
-pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss, terms_together};
+pub(crate) use bound::{
+    Order, ROWS, column_block, products_loss, row_block, terms_loss, terms_together,
+};
 use doubt::Doubt;
 pub(crate) use doubt::{places, places_room};
 pub(crate) use resolve::{Resolver, Scratch};
-
-/// What the time to round bytes made of bytes depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rounding {
-    /// By which code the CPU makes them, and the taps of exact passes for a result.
-    pub(crate) on_cpu: Ways,
-    pub(crate) exact_taps: f64,
-    /// Whether its taps add up to 1.
-    pub(crate) keeps_levels: bool,
-    /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
-    pub(crate) by_spectra: Option<f64>,
-    /// For each [`Order`], the share of uncertain f32 sums if they are spread evenly.
-    shares: [f64; Order::ALL.len()],
-    /// The part of them that a column pass in f64 on the CPU leaves uncertain, where there is one.
-    left: [Option<f64>; Order::ALL.len()],
-}
-
-impl Rounding {
-    /// All zeros if there is no memory for the whole taps; then a call says so.
-    pub(crate) fn new(filter: &Filter, border: Border) -> Self {
-        /// The most taps that are gone through one by one, and where passes are faster anyway.
-        const MOST: (usize, usize) = (1 << 24, 1 << 12);
-        let Ok(of_bytes) = filter.of_bytes() else { return Self::default() };
-        let view = &of_bytes.filter;
-        let most = if view.is_separable() { MOST.1 } else { MOST.0 };
-        let share = |order: Order| {
-            let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
-            if one_by_one && view.cols() * view.rows() > most {
-                1.0
-            } else {
-                Bound::new(view, order).share()
-            }
-        };
-        let shares = Order::ALL.map(share);
-        let left =
-            |order| Some(part_left(bound::of_row_pass(view, order)?, 0.5 * shares[order as usize]));
-        Self {
-            on_cpu: Ways::new(of_bytes, &Window::new(view, border)),
-            exact_taps: crate::cpu::taps_taken(&of_bytes.whole) as f64,
-            keeps_levels: (view.sum_of_taps() - 1.0).abs() < 1e-6,
-            by_spectra: Some(shares[Order::LargeSpectra as usize]).filter(|&share| share < 1.0),
-            shares,
-            left: Order::ALL.map(left),
-        }
-    }
-
-    /// The part of results in doubt in this order that a column pass in f64 on the CPU leaves so,
-    /// where there is one.
-    pub(crate) fn left(&self, order: Order) -> Option<f64> {
-        self.left[order as usize]
-    }
-
-    /// The share of f32 sums in this order that are in doubt if they are spread evenly.
-    pub(crate) fn share(&self, order: Order) -> f64 {
-        self.shares[order as usize]
-    }
-}
 
 /// Whether sums by spectra in f64 can decide a byte.
 pub(crate) fn spectra_decide(view: &Filter) -> bool {
@@ -97,7 +41,12 @@ pub(crate) fn spectra_decide(view: &Filter) -> bool {
 /// evenly: where all taps are multiples of one number, so are the sums, and every so many of them
 /// lies on a half. A single tap has 256 products, of which each is as frequent.
 #[cfg(feature = "gpu")]
-pub(crate) fn ties(filter: &Filter) -> f64 {
+pub(crate) fn ties(view: &Filter) -> f64 {
+    *view.fact::<Bounds>().ties.get_or_init(|| share_of_ties(view))
+}
+
+#[cfg(feature = "gpu")]
+fn share_of_ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
         let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;
         return (0..=u8::MAX).filter(on_half).count() as f64 / 256.0;
@@ -119,47 +68,54 @@ fn is_tame(view: &Filter) -> bool {
     view.weight().max(terms) * 255.0 < 1e9 && across * 255.0 < 1e37
 }
 
-/// The error bounds of a filter's sums, computed when they are first needed.
+/// The error bounds of a filter's sums over bytes: a fact of its view ([`OfBytes`]), of which each
+/// part is computed on first use.
+///
+/// [`OfBytes`]: crate::filter::OfBytes
 #[derive(Debug, Default)]
-pub(crate) struct Bounds {
+struct Bounds {
     /// For each [`Order`].
     orders: [OnceLock<Bound>; Order::ALL.len()],
+    #[cfg(feature = "gpu")]
+    ties: OnceLock<f64>,
 }
 
-/// The bounds of sums in one order.
+impl Fact for Bounds {
+    fn of(_: &Filter) -> Self {
+        Self::default()
+    }
+}
+
+/// The bounds of sums over bytes in one order, compared with the exact sums.
 #[derive(Clone, Copy, Debug)]
-struct Bound {
-    in_f32: f64,
-    /// Of sums of the same row pass with a column pass in f64.
+pub(crate) struct Bound {
+    pub(crate) in_f32: f64,
+    /// Of sums of the same row pass with a column pass in f64, where there is one.
     column: Option<f64>,
     /// See [`is_tame`].
-    tame: bool,
+    pub(crate) tame: bool,
 }
 
 impl Bound {
-    fn new(view: &Filter, order: Order) -> Self {
-        let (in_f32, column) = (bound::of_sums(view, order), bound::of_row_pass(view, order));
-        Self { in_f32, column, tame: is_tame(view) }
+    /// Of a filter's view.
+    pub(crate) fn of(view: &Filter, order: Order) -> Self {
+        *view.fact::<Bounds>().orders[order as usize].get_or_init(|| Self {
+            in_f32: bound::of_sums(view, order),
+            column: bound::of_row_pass(view, order),
+            tame: is_tame(view),
+        })
     }
 
     /// The share of sums that are uncertain if they are spread evenly.
-    fn share(self) -> f64 {
+    pub(crate) fn share(self) -> f64 {
         if self.tame { (2.0 * self.in_f32).min(1.0) } else { 1.0 }
     }
-}
 
-/// The error bound of f32 sums over bytes in this order, compared with the exact ones; and whether
-/// every sum fits an `i32`.
-#[cfg(feature = "gpu")]
-pub(crate) fn errors(view: &Filter, order: Order) -> (f64, bool) {
-    (bound::of_sums(view, order), is_tame(view))
-}
-
-/// The same for a GPU's sums over the terms of a sum, of which each is a row pass and a column
-/// pass.
-#[cfg(feature = "gpu")]
-pub(crate) fn errors_of_terms(view: &Filter, sum: &crate::filter::Sum) -> (f64, bool) {
-    (bound::of_terms_in_f32(view, sum), is_tame(view))
+    /// The part of uncertain results that a column pass in f64 on the CPU leaves so, where there is
+    /// one.
+    pub(crate) fn left(self) -> Option<f64> {
+        self.column.map(|column| part_left(column, self.in_f32))
+    }
 }
 
 /// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none
@@ -196,10 +152,9 @@ pub(crate) struct Rounder<'a, E> {
 }
 
 impl<'a> Rounder<'a, f32> {
-    /// For f32 sums in this order, of which these are the filter's bounds.
-    pub(crate) fn in_f32(resolver: &'a Resolver<'a>, bounds: &Bounds, order: Order) -> Self {
-        let bound = || Bound::new(&resolver.of_bytes.filter, order);
-        let Bound { in_f32, column, tame } = *bounds.orders[order as usize].get_or_init(bound);
+    /// For f32 sums in this order.
+    pub(crate) fn in_f32(resolver: &'a Resolver<'a>, order: Order) -> Self {
+        let Bound { in_f32, column, tame } = Bound::of(&resolver.of_bytes.filter, order);
         Self { resolver, doubt: Doubt::new(in_f32), order, tame, column: column.map(Doubt::new) }
     }
 }

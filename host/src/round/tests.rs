@@ -215,9 +215,8 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             // The truth here is itself an f32 result, so half of the allowance is left to disturb
             // it by.
             let planes = disturbed(&truth, error / 2.0);
-            let bounds = Bounds::default();
             let resolver = Resolver::new(src, 1, of_bytes, border);
-            let rounder = Rounder::in_f32(&resolver, &bounds, family.into());
+            let rounder = Rounder::in_f32(&resolver, family.into());
             let mut scratch = Scratch::default();
             let mut found = vec![0xa5u8; pixels.len()];
             for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
@@ -517,10 +516,10 @@ fn very_wide_gaussians_are_exact() {
     ];
     for (text, border, size) in cases {
         let filter: Filter = text.parse().unwrap();
-        let (bounds, of_bytes) = (Bounds::default(), filter.of_bytes().unwrap());
+        let of_bytes = filter.of_bytes().unwrap();
         let resolver =
             Resolver::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, of_bytes, border);
-        let rounder = Rounder::in_f32(&resolver, &bounds, Order::BlockPasses);
+        let rounder = Rounder::in_f32(&resolver, Order::BlockPasses);
         // A column pass in f64 over whole numbers leaves few.
         assert!(rounder.share() > 1e-4 && rounder.left_by_columns().unwrap() < 0.2);
         check_channels(&noise_pixels(size.0 * size.1 * size.2, 3), size, &filter, border);

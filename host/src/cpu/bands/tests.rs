@@ -1,6 +1,8 @@
 use super::*;
-use crate::cpu::{Bytes, Engine, Factors};
-use crate::round::{Bounds, Resolver};
+use crate::cpu::Engine;
+use crate::cpu::frame::Frame;
+use crate::cpu::taps::{Bytes, Factors};
+use crate::round::{Order, Resolver};
 use crate::{Border, Filter, Image};
 
 /// The greatest error of the sums that bytes are made of, as a part of its bound.
@@ -19,9 +21,8 @@ fn error(
     };
     let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
     let (src, mut dst) = (Image::from_vec(src, width, height, channels).unwrap(), dst.view_mut());
-    let (resolver, bounds) =
-        (Resolver::new(src.view(), channels, of_bytes, border), Bounds::default());
-    let rounder = Rounder::in_f32(&resolver, &bounds, order);
+    let resolver = Resolver::new(src.view(), channels, of_bytes, border);
+    let rounder = Rounder::in_f32(&resolver, order);
     let window = engine.window();
     let frame = Frame::new(engine.isa, window, &src.view(), &mut dst, channels);
     let run = Run::new(&frame, &terms, Some(&rounder));

@@ -1,6 +1,6 @@
 //! Results that sums in 16 bits leave uncertain, summed again in 64 bits.
 
-use super::{BITS, CHANNELS, HALF_BITS, REACH, ROWS, Smooth, TAPS};
+use super::numbers::{BITS, CHANNELS, HALF_BITS, REACH, ROWS, Smooth, TAPS};
 use crate::simd::{Lanes, Work};
 
 /// For each distance from the middle row, the upper halves of its taps and the lower ones, with

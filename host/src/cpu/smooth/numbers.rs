@@ -1,15 +1,36 @@
 //! A filter's taps in 16 bits and in 64, and how far sums may be off.
 
-use super::{BITS, FINE_UNIT, REACH, TAPS, UNIT};
 use crate::Filter;
 use crate::filter::lowest_bit;
 use crate::window::Window;
+
+/// The most taps to each side of the middle. With 7 taps 4 % of the sums in 16 bits are in doubt,
+/// and f32 takes no longer.
+pub(super) const REACH: usize = 2;
+
+/// The most channels: the second sum is compiled for each number, and a line has room for the reach
+/// of so many.
+pub(in crate::cpu) const CHANNELS: usize = 4;
+
+/// Taps from the middle on.
+pub(super) const TAPS: usize = REACH + 1;
+
+/// The most rows under a window.
+pub(super) const ROWS: usize = 2 * REACH + 1;
+
+/// A unit of sums in 16 bits is 1/256, one of those in 64 bits 2^-29: then a tap has two halves of
+/// 15 bits, whose products with two pixels have room in 32. The f64 sums of taps that are whole in
+/// it are exact.
+pub(super) const UNIT: f64 = 256.0;
+pub(super) const BITS: u32 = 29;
+pub(super) const HALF_BITS: u32 = 15;
+pub(super) const FINE_UNIT: f64 = (1u64 << BITS) as f64;
 
 /// A filter in whole numbers.
 #[derive(Debug)]
 pub(in crate::cpu) struct Smooth {
     /// Taps to each side of the middle.
-    pub(super) reach: usize,
+    pub(in crate::cpu) reach: usize,
     /// The middle tap of the column, and twice each next one, times 2^16.
     pub(super) column: [u16; TAPS],
     pub(super) row: [u16; TAPS],

@@ -1,9 +1,10 @@
+use super::numbers::UNIT;
 use super::*;
-use crate::Image;
 use crate::border::Border;
 use crate::progress::Report;
+use crate::round::Resolver;
 use crate::round::tests::{BORDERS, defined};
-use crate::round::{Bounds, Order, Resolver};
+use crate::{Filter, Image};
 
 const SETS: [&str; 4] = ["portable", "avx2", "avx512", "neon"];
 
@@ -106,11 +107,10 @@ fn check(
             .zip(plane)
             .for_each(|(to, byte)| *to = byte);
     }
-    let bounds = Bounds::default();
     for isa in SETS.iter().filter_map(|name| Isa::named(name).ok()) {
         let mut found = Image::<u8>::zeroed(width, height, channels).unwrap();
         let resolver = Resolver::new(src.view(), filtered, of_bytes, border);
-        let rounder = Rounder::in_f32(&resolver, &bounds, Order::BlockPasses);
+        let rounder = Rounder::in_f32(&resolver, Order::BlockPasses);
         let report = Report::default();
         let (call, mut view) = (report.call(0), found.view_mut());
         run(isa, &smooth, &window, &src.view(), (&mut view, filtered), &rounder, &call.stage(0, 0))

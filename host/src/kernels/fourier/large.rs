@@ -11,10 +11,17 @@ use crate::gpu::stream::Stream;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Job;
 use crate::kernels::prepared::Work;
-use crate::plan::machine::Machine;
-use crate::plan::problem::Problem;
+use crate::problem::Problem;
+use crate::problem::machine::Machine;
 
-use super::{Shape, Way, tiles};
+#[cfg(feature = "gpu")]
+use crate::spectrum::folded::LeftOut;
+use crate::spectrum::folded::{Packing, TileShape};
+
+use super::tiles;
+#[cfg(feature = "gpu")]
+use super::tiling::{SpectraTable, Tiling, taps_of, tiles_of};
+use super::tiling::{shape_of, small};
 
 /// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their
 /// numbers stay in its level-2 cache, nearly all of them.
@@ -23,7 +30,7 @@ const TOGETHER: u32 = 6;
 
 /// Microseconds for a million results.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
-    let (shape, small) = (Shape::of(problem, Large::SIDE), super::small(problem, 128));
+    let (shape, small) = (shape_of(problem, Large::SIDE), small(problem, 128));
     let (taps, size) =
         ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
     let split = Split::new(shape, small, taps, size, machine);
@@ -32,7 +39,7 @@ pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
 
 /// Microseconds for the pairs of tiles of a column of them: for each pair, for the share of its
 /// rows that are read, and of those that hold results. From an H200.
-fn column(shape: Shape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
+fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
     const RESULTS: f64 = 5.5;
@@ -53,7 +60,7 @@ struct Split {
     /// How many columns the former take.
     whole: i32,
     /// How the others are taken, if there are any: by large tiles, or by small ones.
-    rest: Option<Way>,
+    rest: Option<Packing>,
     /// Microseconds for a plane.
     time: f64,
 }
@@ -61,8 +68,8 @@ struct Split {
 impl Split {
     /// For large tiles of this shape, and small ones if they can take the rest.
     fn new(
-        large: Shape,
-        small: Option<Shape>,
+        large: TileShape,
+        small: Option<TileShape>,
         taps: (usize, usize),
         size: (i32, i32),
         machine: &Machine,
@@ -73,20 +80,20 @@ impl Split {
         let columns = f64::from(width) / f64::from(across);
         let all = Self { whole: width, rest: None, time: columns.ceil() * each };
         let rest = width % across;
-        if large.way != Way::Folded || rest == 0 {
+        if large.packing != Packing::Folded || rest == 0 {
             return all;
         }
-        let but_rest = |way, time| Self {
+        let but_rest = |packing, time| Self {
             whole: width - rest,
-            rest: Some(way),
+            rest: Some(packing),
             time: columns.floor() * each + time,
         };
-        let stacked = Shape { way: Way::Stacked, ..large };
+        let stacked = TileShape { packing: Packing::Stacked, ..large };
         let stacked = (rest <= stacked.results(&stacked.cut(taps)).0)
-            .then(|| but_rest(Way::Stacked, column(stacked, taps, height, machine)));
+            .then(|| but_rest(Packing::Stacked, column(stacked, taps, height, machine)));
         let results = f64::from(rest) * f64::from(height) / 1e6;
-        let small =
-            small.map(|small| but_rest(Way::Folded, results * tiles::time(small, taps, machine)));
+        let small = small
+            .map(|small| but_rest(Packing::Folded, results * tiles::time(small, taps, machine)));
         [stacked, small]
             .into_iter()
             .flatten()
@@ -96,7 +103,7 @@ impl Split {
 
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) shape: Shape,
+    pub(super) shape: TileShape,
     /// Whether pixels and results are in planes of f32.
     pub(super) of_planes: bool,
     /// What can take columns that do not fill a folded tile.
@@ -111,7 +118,7 @@ impl Work for Launch {
         let Self { shape, ref small, .. } = *self;
         let region = job.pass.region;
         let (taps, size) =
-            (super::taps_of(job.taps.filter()), (region.x1 - region.x0, region.y1 - region.y0));
+            (taps_of(job.taps.filter()), (region.x1 - region.x0, region.y1 - region.y0));
         let split = Split::new(
             shape,
             small.as_ref().map(|small| small.shape),
@@ -124,9 +131,11 @@ impl Work for Launch {
             |x0, x1| Job { pass: Pass { region: Region { x0, x1, ..region }, ..job.pass }, ..*job };
         match (split.rest, small) {
             (None, _) => {}
-            (Some(Way::Folded), Some(small)) => small.launch(&columns(end, region.x1), stream)?,
-            (Some(way), _) => {
-                self.pairs(Shape { way, ..shape }, &columns(end, region.x1), stream)?
+            (Some(Packing::Folded), Some(small)) => {
+                small.launch(&columns(end, region.x1), stream)?
+            }
+            (Some(packing), _) => {
+                self.pairs(TileShape { packing, ..shape }, &columns(end, region.x1), stream)?
             }
         }
         if split.whole == 0 { Ok(()) } else { self.pairs(shape, &columns(region.x0, end), stream) }
@@ -134,7 +143,7 @@ impl Work for Launch {
 
     #[cfg(feature = "gpu")]
     fn tiles(&self, filter: &crate::Filter) -> Option<crate::kernels::prepared::Tiles> {
-        Some(super::tiles_of(filter, self.shape))
+        Some(tiles_of(filter, self.shape))
     }
 
     #[cfg(feature = "gpu")]
@@ -151,31 +160,35 @@ impl Work for Launch {
 #[cfg(feature = "gpu")]
 impl Launch {
     /// Takes a job in large tiles of a shape.
-    fn pairs(&self, shape: Shape, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn pairs(&self, shape: TileShape, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::kernels::fourier as kernels;
 
         use crate::gpu::launch::Grid;
 
         const SIDE: usize = Large::SIDE as usize;
-        let (rows, results) = match shape.way {
-            Way::Folded => {
+        let (rows, results) = match shape.packing {
+            Packing::Folded => {
                 (kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes)
             }
-            Way::Stacked => {
+            Packing::Stacked => {
                 (kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked)
             }
-            Way::Beside if self.of_planes => {
+            Packing::Beside if self.of_planes => {
                 (kernels::fourier_large_rows, kernels::fourier_large_results)
             }
-            Way::Beside => {
+            Packing::Beside => {
                 (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored)
             }
         };
-        let point = if shape.way == Way::Beside { 0.0 } else { job.taps.point() };
+        let point = if shape.packing == Packing::Beside {
+            0.0
+        } else {
+            job.taps.filter().fact::<LeftOut>().point
+        };
         let numbers =
-            super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
+            SpectraTable { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
-        let tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
+        let tiling = Tiling::new(job, (spectra, tables), shape, stream)?;
         let parts = Parts { point, ..tiling.parts };
         let count = parts.across as u32 * tiling.down * job.planes;
         let together = TOGETHER.min(count);

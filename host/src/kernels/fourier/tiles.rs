@@ -5,12 +5,14 @@ use gpu_kernels::entry::Entry;
 use gpu_kernels::kernels::fourier::{Parts, Tiled};
 
 use crate::kernels::prepared::Work;
-use crate::plan::machine::{Machine, Times};
+use crate::problem::machine::{Machine, Times};
 
-use super::{Shape, Way};
+#[cfg(feature = "gpu")]
+use super::tiling::{SpectraTable, Tiling, tiles_of};
+use crate::spectrum::folded::{Packing, TileShape};
 
 /// Microseconds for a million results.
-pub(super) fn time(shape: Shape, taps: (usize, usize), machine: &Machine) -> f64 {
+pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) -> f64 {
     // The last of the H100's was timed on an H200 alone.
     const PAIRS: Times = Times {
         h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
@@ -27,7 +29,7 @@ pub(super) fn time(shape: Shape, taps: (usize, usize), machine: &Machine) -> f64
         h100: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)],
     };
     let times = match shape.cut(taps).count {
-        _ if shape.way == Way::Folded => FOLDED,
+        _ if shape.packing == Packing::Folded => FOLDED,
         1 => PAIRS,
         _ => PARTED,
     };
@@ -36,7 +38,7 @@ pub(super) fn time(shape: Shape, taps: (usize, usize), machine: &Machine) -> f64
 
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) shape: Shape,
+    pub(super) shape: TileShape,
     pub(super) tiled: &'static Tiled,
     /// That of its entries which takes the problem.
     pub(super) entry: Entry<(Pass, Parts, *const f32)>,
@@ -82,7 +84,7 @@ impl Work for Launch {
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
         let Self { shape, tiled: &Tiled { block, shared, .. }, entry } = *self;
-        let numbers = super::Numbers {
+        let numbers = SpectraTable {
             shape,
             each: 8,
             of_k: false,
@@ -90,7 +92,7 @@ impl Work for Launch {
             place: |kx, ky| self.tiled.place(kx, ky),
         };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
-        let mut tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
+        let mut tiling = Tiling::new(job, (spectra, tables), shape, stream)?;
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
         let pairs = count(&tiling.parts, tiling.down);
         let blocks = pairs.min((slots / u64::from(job.planes)).max(1)) as u32;
@@ -100,8 +102,8 @@ impl Work for Launch {
             shared,
         };
         // Bytes alone: others' times are as measured with turns.
-        let in_turn =
-            shape.way != Way::Folded || are_better_in_turn(&tiling.parts, tiling.down, blocks);
+        let in_turn = shape.packing != Packing::Folded
+            || are_better_in_turn(&tiling.parts, tiling.down, blocks);
         tiling.parts.in_turn = i32::from(in_turn);
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers);
@@ -113,7 +115,7 @@ impl Work for Launch {
 
     #[cfg(feature = "gpu")]
     fn tiles(&self, filter: &crate::Filter) -> Option<crate::kernels::prepared::Tiles> {
-        Some(super::tiles_of(filter, self.shape))
+        Some(tiles_of(filter, self.shape))
     }
 
     #[cfg(feature = "gpu")]

@@ -1,5 +1,7 @@
 //! Spectra of taps, for the Fourier family on every device.
 
+pub(crate) mod folded;
+
 use std::sync::Arc;
 
 use rustfft::algorithm::Radix4;

@@ -1,5 +1,5 @@
-//! What kernels on the tensor cores share: what problems they take, taps in digits, where a strip's
-//! rows lie, and the launch. Goes with `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
+//! What kernels on the tensor cores share: what problems they take, where a strip's rows lie, and
+//! the launch. Goes with `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
 
 use gpu_kernels::abi::scalar;
 #[cfg(feature = "gpu")]
@@ -13,76 +13,18 @@ use gpu_kernels::{abi::Pass, entry::Entry};
 
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
-use crate::filter::whole::{Whole, WholeTaps};
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::problem::Problem;
-use crate::{Filter, Scalar, Why};
+use crate::problem::Problem;
+#[cfg(feature = "gpu")]
+use crate::{Error, Variant};
+use crate::{Scalar, Why};
 
-/// What a problem's kernel depends on of its taps as whole numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Digits {
-    /// Digits of a tap: 1 to 3.
-    pub(crate) count: u32,
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) share: f64,
-}
-
-/// The same for a filter, as far as its taps have such forms.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Numbers {
-    /// All taps of the window.
-    pub(crate) window: Option<Digits>,
-    /// Products of a row and a column, whose digits are three: the share of results that are in
-    /// doubt.
-    pub(crate) terms: Option<f64>,
-    /// The divisor of a mean that running sums take: see [`super::running_sums::mean`].
-    pub(crate) mean: Option<u32>,
-    /// See [`few`].
-    pub(crate) few: Option<f64>,
-    /// How far a sum by passes of 1-D spectra may be off: see [`super::lines::error`].
-    pub(crate) lines: Option<f64>,
-}
-
-/// The rows and columns that define a byte, if it is a product or the sum of two.
-pub(crate) fn two_terms(whole: &Whole) -> Option<&[(Vec<i64>, Vec<i64>)]> {
-    match &whole.taps {
-        WholeTaps::Products { terms, .. } if terms.len() <= 2 => Some(terms),
-        _ => None,
-    }
-}
-
-/// Microseconds that exact passes take for a million results: 801 and 8001 taps on 8192x8192, an
-/// H100.
-pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
-    const RESULT: f64 = 6.0;
-    const ROW_TAP: f64 = 0.025;
-    const COLUMN_TAP: f64 = 0.125;
-    RESULT + terms as f64 * (ROW_TAP * (cols + 15) as f64 + COLUMN_TAP * (rows + 15) as f64)
-}
-
-/// The share of uncertain results beyond which exact passes over all results are faster than to
-/// resolve each; `None` if they do not take the filter, or if they are hardly ever faster.
-pub(crate) fn few(filter: &Filter) -> Option<f64> {
-    /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
-    const RESOLVE: f64 = 0.09;
-    let terms = two_terms(&filter.of_bytes().ok()?.whole)?.len();
-    let (cols, rows) = (filter.cols(), filter.rows());
-    let share = exact_passes(terms, cols, rows) / (RESOLVE * cols as f64 * rows as f64);
-    (share < 0.5).then_some(share)
-}
-
-/// The cost of a problem that a kernel declines: longer than anything else takes.
-pub(super) const DECLINED: f64 = 1e9;
-
-/// The greatest tap in three digits: 127 in each.
-pub(super) const GREATEST: f64 = 8_355_711.0;
-
-/// A digit of a number to the base 256, -128 to 127, from the lowest on.
-pub(super) fn digit(number: impl Into<i64>, digit: u32) -> i8 {
-    // What is left of a number after its lowest digit was taken off.
-    let rest = (0..digit).fold(number.into(), |rest, _| (rest - i64::from(rest as i8)) >> 8);
-    rest as i8
+/// The error of a launch whose taps have no form as digits.
+#[cfg(feature = "gpu")]
+pub(super) fn no_form(variant: Variant) -> Error {
+    let reason = "its taps have no form as whole numbers".to_owned();
+    Error::Unsupported { variant: variant.name(), reason }
 }
 
 /// The channels side by side, if kernels on the tensor cores take them, and the types, the border

@@ -1,12 +1,16 @@
 //! Problems: the size, filter and machine that a kernel is prepared for.
 
+pub(crate) mod machine;
+pub(crate) mod rounding;
+
 use std::ops::Range;
 
 use gpu_kernels::border;
 
-use super::machine::Machine;
-use crate::kernels::whole::Numbers;
-use crate::round::Rounding;
+use machine::Machine;
+use rounding::Rounding;
+
+use crate::whole::window::Digits;
 use crate::{Border, Scalar, Why};
 
 /// Everything that the choice of a variant depends on.
@@ -53,6 +57,23 @@ pub(crate) struct Problem {
     pub(crate) rounding: Option<Rounding>,
     /// Where it runs.
     pub(crate) place: Place,
+}
+
+/// What a GPU's kernels depend on of a filter's taps as whole numbers, as far as they have such
+/// forms.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Numbers {
+    /// All taps of the window.
+    pub(crate) window: Option<Digits>,
+    /// Products of a row and a column, whose digits are three: the share of uncertain results.
+    pub(crate) terms: Option<f64>,
+    /// The divisor of a mean that running sums take: see `kernels/running_sums.rs`.
+    pub(crate) mean: Option<u32>,
+    /// The share of uncertain results beyond which exact passes are faster: see
+    /// `kernels/passes.rs`.
+    pub(crate) few: Option<f64>,
+    /// How far a sum by passes of 1-D spectra may be off: see `kernels/lines.rs`.
+    pub(crate) lines: Option<f64>,
 }
 
 /// Where a problem is computed.

@@ -1,0 +1,43 @@
+//! A store of values by their type: what follows from a filter alone, each computed once.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One value of each type that was asked for. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Facts(Arc<Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>>);
+
+impl Facts {
+    /// The value of this type, which `make` computes if there is none. `make` may ask for others;
+    /// threads that ask for the same value at once may each compute it, and get the same one.
+    pub(super) fn get<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(found) = self.find() {
+            return found;
+        }
+        let made: Arc<T> = Arc::new(make());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = find_in(&all) {
+            return found;
+        }
+        all.push((TypeId::of::<T>(), made.clone()));
+        made
+    }
+
+    fn find<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        find_in(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn find_in<T: Send + Sync + 'static>(
+    all: &[(TypeId, Arc<dyn Any + Send + Sync>)],
+) -> Option<Arc<T>> {
+    let (_, value) = all.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
+    value.clone().downcast().ok()
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts").finish_non_exhaustive()
+    }
+}

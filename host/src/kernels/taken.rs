@@ -1,0 +1,12 @@
+//! Which taps a kernel takes.
+
+/// Which of a step's numbers a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Every tap of the window.
+    Window,
+    /// A row and a column, or those of every term of a sum.
+    Pairs,
+    /// A gradient's weights.
+    Weights,
+}
