@@ -283,7 +283,11 @@ impl Pipeline {
         let pixels = pixels(src.shape());
         let picture = Picture::new(src, dst, filtered);
         let call = self.plans[last].report.call(pixels);
-        flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
+        let On::Gpu(first) = self.plans[0].on(Where::Gpu)? else {
+            return Err(crate::plan::on_cpu());
+        };
+        let stage = call.stage(0, pixels);
+        flow::run((&steps, &first.idle), &mut [picture], &stage).map_err(|(_, error)| error)?;
         call.reach(pixels)
     }
 }

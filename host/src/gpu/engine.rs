@@ -2,12 +2,11 @@
 //! device memory.
 
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
 
 use super::device::Gpu;
-use super::lane::Lane;
 use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
@@ -34,8 +33,6 @@ pub(crate) struct Engine {
     taps_of_bytes: OnceLock<TapHomes>,
     is_gradient: bool,
     limits: Limits,
-    /// Lanes that no run uses.
-    pub(super) idle: Mutex<Vec<Lane>>,
 }
 
 /// Which results are computed, and the epilogue for their sums.
@@ -80,7 +77,6 @@ impl Engine {
             taps_of_bytes: OnceLock::new(),
             is_gradient: gradient.is_some(),
             limits,
-            idle: Mutex::default(),
         })
     }
 

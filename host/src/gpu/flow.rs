@@ -8,23 +8,19 @@
 //! gets a thread.
 
 use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gpu_kernels::abi::Doubts;
 use gpu_kernels::border;
 
+pub(crate) use super::band::Step;
+use super::band::{Band, Needs, Planned, PlannedStep, UnderWay, bytes, last};
 use super::engine::Engine;
-use super::image::ROW_ALIGNMENT;
-use super::lane::{Copying, Lane, SHARE, pitch};
+use super::lane::{Copying, Idle, Lane, SHARE};
 use super::timeline::{Clocks, Noted};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
-use crate::kernels::prepared::{Prepared, Tiles};
-use crate::kernels::uncertain::Exactly;
-use crate::plan::ran::Launched;
-use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
+use crate::plan::schedule::{Bands, FlowOptions};
 use crate::progress::Stage;
 use crate::{Error, Result, threads};
 
@@ -55,23 +51,6 @@ const SHARED_DEEP: usize = 4;
 
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
-
-/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to
-/// those of another.
-type Prepare<'a> = dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a;
-
-/// One of the steps that pictures go through, one after the other on the device.
-pub(crate) struct Step<'a> {
-    /// One for each GPU.
-    pub(crate) engines: &'a [Engine],
-    pub(crate) prepare: Box<Prepare<'a>>,
-    /// The type of the results; of the last step's, the picture says it.
-    pub(crate) target: Scalar,
-    /// Whether all channels are filtered, however many of the picture are.
-    pub(crate) takes_all: bool,
-    /// Where it is noted what a band has launched.
-    pub(crate) launched: &'a Launched,
-}
 
 /// A picture to filter, from host memory to host memory.
 #[derive(Debug)]
@@ -110,71 +89,10 @@ struct Kind {
     staged: bool,
 }
 
-/// A band of a picture.
-pub(super) struct Band<'q> {
-    /// Its number among those of an attempt.
-    ticket: usize,
-    picture: usize,
-    pub(super) plan: &'q Planned,
-    pub(super) job: Job,
-    /// The results of all steps but the last that it needs.
-    pub(super) between: Vec<Range<usize>>,
-    /// The picture.
-    pub(super) src: StoredView<'q>,
-    /// The rows of the job's results.
-    pub(super) dst: StoredViewMut<'q>,
-}
-
 /// A lane with bands that are under way: one, or several of pinned pictures.
 struct Busy<'q> {
     lane: Lane,
     bands: Vec<UnderWay<'q>>,
-}
-
-/// A band that is under way, and when it was, if that is wanted.
-pub(super) type UnderWay<'q> = (Band<'q>, Option<Noted>);
-
-/// Everything about the pictures of one kind that their bands have in common.
-pub(super) struct Planned {
-    pub(super) shape: Shape,
-    pub(super) steps: Vec<PlannedStep>,
-    bands: Bands,
-    /// Bytes of a lane.
-    bytes: u64,
-}
-
-/// The same about one step.
-pub(super) struct PlannedStep {
-    pub(super) prepared: Prepared,
-    pub(super) filtered: usize,
-    pub(super) target: Scalar,
-    extent: Extent,
-}
-
-impl Planned {
-    /// The job for the band of results that begins at row `first`, and the results of all steps but
-    /// the last that it needs.
-    fn job(&self, first: usize) -> (Job, Vec<Range<usize>>) {
-        let (last, before) = last(&self.steps);
-        let mut job = last.extent.job(first, self.bands);
-        let mut between = Vec::new();
-        for step in before.iter().rev() {
-            let results = step.extent.widened(job.there);
-            job.there = step.extent.read(&results);
-            between.push(results);
-        }
-        if !between.is_empty() {
-            between.reverse();
-            job.source = vec![job.there.clone()];
-        }
-        (job, between)
-    }
-}
-
-/// The last, and those before it.
-pub(super) fn last<T>(steps: &[T]) -> (&T, &[T]) {
-    let Some(parts) = steps.split_last() else { unreachable!("there is a step") };
-    parts
 }
 
 /// The kernels and bands of all pictures that are not done.
@@ -191,8 +109,9 @@ struct Plans {
 /// The pictures of a run, and how far it has come.
 struct Flow<'r, 'a> {
     steps: &'r [Step<'r>],
-    /// The first step's.
+    /// The first step's, and the lanes of each that no run uses.
     engines: &'r [Engine],
+    idle: &'r [Idle],
     pictures: &'r mut [Picture<'a>],
     stage: &'r Stage<'r>,
     options: &'r FlowOptions,
@@ -214,32 +133,33 @@ struct Done {
 }
 
 /// Filters pictures from host memory to host memory: by each of these steps, of which there is one
-/// at least, on the same GPUs. The run is a `stage` of a call, which may end it.
+/// at least, on the same GPUs, with the idle lanes of the first one. The run is a `stage` of a call,
+/// which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it
 /// are done.
 pub(crate) fn run(
-    steps: &[Step<'_>],
+    (steps, idle): (&[Step<'_>], &[Idle]),
     pictures: &mut [Picture<'_>],
     stage: &Stage<'_>,
 ) -> Result<(), (usize, Error)> {
     let engines = steps[0].engines;
     let options = &engines[0].limits().flow;
+    let gpus = || engines.iter().map(Engine::gpu);
     let clocks =
-        options.timeline.as_ref().map(|timeline| Clocks::new(timeline, engines)).transpose();
+        options.timeline.as_ref().map(|timeline| Clocks::new(timeline, gpus())).transpose();
     let clocks = clocks.map_err(|error| (0, error))?;
     let pixels = pictures.iter().map(|picture| pixels(picture.src.shape())).sum();
     let done = Done::default();
     let mut flow =
-        Flow { steps, engines, pictures, stage, options, clocks, pixels, done, smaller: 0 };
+        Flow { steps, engines, idle, pictures, stage, options, clocks, pixels, done, smaller: 0 };
     let mut first = true;
     loop {
         match flow.attempt() {
             // There may be room for a smaller band. Lanes that nobody uses go first.
             Err(Again::Smaller) => {
-                let idle: usize =
-                    engines.iter().map(|engine| engine.idle().drain(..).count()).sum();
+                let idle: usize = idle.iter().map(|idle| idle.lanes().drain(..).count()).sum();
                 flow.smaller += u32::from(idle == 0 || !first);
                 first = false;
             }
@@ -325,6 +245,7 @@ impl Flow<'_, '_> {
         let run = Run {
             steps: self.steps,
             engines: self.engines,
+            idle: self.idle,
             stage: self.stage,
             clocks: self.clocks.as_ref(),
             copying: Copying {
@@ -425,9 +346,9 @@ impl Flow<'_, '_> {
         let bytes = |rows| bytes(&needs, rows);
         let lanes = self.options.lanes.unwrap_or(if staged { STAGED_LANES } else { LANES });
         let mut bands = extent.bands(limit, lanes, bytes).map_err(refused)?;
-        for engine in self.engines {
+        for (engine, idle) in self.engines.iter().zip(self.idle) {
             // Idle lanes have their memory already.
-            let held = engine.idle().iter().map(|lane| lane.allowed).sum::<u64>();
+            let held = idle.lanes().iter().map(|lane| lane.allowed).sum::<u64>();
             let wanted = bytes(bands.rows).saturating_mul(extent.lanes_in_use(&bands) as u64);
             if wanted > held {
                 let (free, total) = engine.gpu().memory()?;
@@ -548,6 +469,7 @@ impl<'q> Queue<'q, '_> {
 struct Run<'q, 'a> {
     steps: &'q [Step<'q>],
     engines: &'q [Engine],
+    idle: &'q [Idle],
     stage: &'q Stage<'q>,
     clocks: Option<&'q Clocks<'q>>,
     copying: Copying,
@@ -655,7 +577,7 @@ impl<'q, 'a> Run<'q, 'a> {
         // One that failed may hold more memory than there should be.
         let failed = self.queue().failed.is_some();
         if !failed {
-            self.engines[lane.engine].idle().push(lane);
+            self.idle[lane.engine].lanes().push(lane);
         }
     }
 
@@ -677,7 +599,7 @@ impl<'q, 'a> Run<'q, 'a> {
     /// An idle lane of a GPU, or a new one.
     fn lane(&self, number: usize, bytes: u64) -> Result<Busy<'q>> {
         let engine = &self.engines[number];
-        let idle = engine.idle().pop();
+        let idle = self.idle[number].lanes().pop();
         let mut lane = match idle.filter(|lane| lane.allowed / TOO_LARGE <= bytes.max(64 << 20)) {
             Some(lane) => lane,
             None => Lane::new(engine.gpu().stream()?),
@@ -695,113 +617,6 @@ fn limit_passed(needed: u64, limit: u64) -> Error {
         "at least the {needed} bytes that the lowest band of this picture needs; leave the limit out for all that is free"
     );
     Error::Parameter { name: "memory", value: limit.to_string(), expected }
-}
-
-/// The memory that bands of a picture need.
-pub(super) struct Needs {
-    pub(super) extent: Extent,
-    shape: Shape,
-    /// Bytes of a row of the source and of results on the device.
-    pitches: (usize, usize),
-    /// Bytes of a row of planes and of scratch, all channels together.
-    beside: usize,
-    /// Bytes of scratch of any band.
-    reserved: u64,
-    /// Bytes of the list of results in doubt, for so many results.
-    doubts: Box<dyn Fn(usize) -> u64>,
-}
-
-impl Needs {
-    /// Bytes of a lane for bands of so many rows.
-    fn bytes(&self, rows: usize) -> u64 {
-        let source = self.extent.source_rows(rows) as u64;
-        let (src, dst) = (self.pitches.0 as u64, self.pitches.1 as u64);
-        let images =
-            source.saturating_mul(src + self.beside as u64).saturating_add(rows as u64 * dst);
-        images
-            .saturating_add(self.reserved)
-            .saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
-    }
-}
-
-/// Bytes of a lane for bands of so many rows: from the last step to the first, what each needs.
-fn bytes(needs: &[Needs], rows: usize) -> u64 {
-    let (mut bytes, mut results) = (0u64, rows);
-    let most_step = needs.iter().map(|needs| needs.extent.step).max().unwrap_or(1);
-    for needs in needs.iter().rev() {
-        bytes = bytes.saturating_add(needs.bytes(results));
-        // The step before it begins where its tiles do.
-        results = needs.extent.source_rows(results);
-        results = results.saturating_add(most_step - 1).min(needs.extent.height);
-    }
-    bytes
-}
-
-impl Engine {
-    /// The tiles that results of this filter depend on.
-    pub(crate) fn tiles(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<Tiles> {
-        let filter = self.taps(kinds)?.filter();
-        Ok(prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() }))
-    }
-
-    /// What a band of a picture needs.
-    fn needs(
-        &self,
-        prepared: &Prepared,
-        shape: Shape,
-        (source, target): (Scalar, Scalar),
-        filtered: usize,
-        (alone, staged): (bool, bool),
-    ) -> Result<Needs> {
-        let filter = self.filter();
-        let Tiles { step, reach } = self.tiles(prepared, (source, target))?;
-        let values = shape.row_len();
-        let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
-        let uncertainty = self.uncertainty_of(prepared, (source, target))?;
-        let passes = match uncertainty.passes {
-            Some(_) => 8 * filter.of_bytes()?.whole.two_terms().map_or(0, <[_]>::len),
-            None => 0,
-        };
-        let (scratch, reserved) = match uncertainty.passes {
-            Some(Exactly::Always) => (passes, 0),
-            Some(Exactly::Beyond(_)) => {
-                (prepared.work.scratch().max(passes), prepared.work.reserved())
-            }
-            None => (prepared.work.scratch(), prepared.work.reserved()),
-        };
-        let pad = ROW_ALIGNMENT * shape.channels;
-        let doubts = move |pixels: usize| match uncertainty.near {
-            Some(_) => {
-                let results = pixels.saturating_mul(filtered);
-                Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize))
-            }
-            None => 0,
-        };
-        Ok(Needs {
-            extent: Extent {
-                height: shape.height,
-                border: self.border().code().0,
-                anchor: filter.anchor().1,
-                reach,
-                step,
-                beside: 0,
-                row: values * source.bytes().max(target.bytes()),
-                alone,
-                staged,
-                rows: self.limits().rows,
-            },
-            shape,
-            pitches: (pitch(source, values), pitch(target, values)),
-            beside: if planes + scratch > 0 { values * (planes + scratch) + 2 * pad } else { 0 },
-            reserved,
-            doubts: Box::new(doubts),
-        })
-    }
-
-    /// The lanes that no run uses.
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Lane>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,11 @@ use crate::{Error, Result, f16};
 /// Rows begin at multiples of this many bytes: a warp's row of floats is whole cache lines.
 pub(super) const ROW_ALIGNMENT: usize = 128;
 
+/// Bytes from one row on the device to the next.
+pub(super) fn pitch(scalar: Scalar, values: usize) -> usize {
+    (scalar.bytes() * values).next_multiple_of(ROW_ALIGNMENT)
+}
+
 /// An image in the memory of a GPU, in any [`Format`]: planes, one for each channel, or the
 /// channels of a pixel side by side.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and
 //! that memory.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use gpu_kernels::abi::Strides;
 
+use super::band::{Band, Step, UnderWay, last};
 use super::engine::{Engine, Part};
-use super::flow::{Band, Step, UnderWay, last};
-use super::image::{ROW_ALIGNMENT, Rows};
+use super::image::{Rows, pitch};
 use super::memory::{Memory, Pinned};
 use super::stream::Stream;
 use super::timeline::Noted;
@@ -42,6 +43,16 @@ pub(super) struct Lane {
     pub(super) allowed: u64,
 }
 
+/// The lanes of a GPU that no run uses.
+#[derive(Debug, Default)]
+pub(crate) struct Idle(Mutex<Vec<Lane>>);
+
+impl Idle {
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// How threads copy between a picture and a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copying {
@@ -49,11 +60,6 @@ pub(super) struct Copying {
     pub(super) share: usize,
     /// Whether times are wanted.
     pub(super) clocked: bool,
-}
-
-/// Bytes from one row on the device to the next.
-pub(super) fn pitch(scalar: Scalar, values: usize) -> usize {
-    (scalar.bytes() * values).next_multiple_of(ROW_ALIGNMENT)
 }
 
 /// The address of at least so many bytes, kept for the next band.

@@ -21,6 +21,7 @@
 //! A program can launch its own kernels on the same images and streams: see [`Function`].
 
 mod autotune;
+mod band;
 pub(crate) mod device;
 mod driver;
 mod embedded;
@@ -29,7 +30,7 @@ pub(crate) mod flow;
 mod graph;
 mod host;
 mod image;
-mod lane;
+pub(crate) mod lane;
 pub(crate) mod launch;
 mod link;
 mod memory;

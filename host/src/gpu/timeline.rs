@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
+use super::device::Gpu;
 use super::stream::Mark;
 use crate::Result;
 
@@ -81,11 +81,14 @@ pub(super) struct Noted {
 }
 
 impl<'t> Clocks<'t> {
-    pub(super) fn new(timeline: &'t Timeline, engines: &[Engine]) -> Result<Self> {
+    pub(super) fn new<'g>(
+        timeline: &'t Timeline,
+        gpus: impl IntoIterator<Item = &'g Gpu>,
+    ) -> Result<Self> {
         let mut bases = Vec::new();
         let mut moments = Vec::new();
-        for engine in engines {
-            let stream = engine.gpu().stream()?;
+        for gpu in gpus {
+            let stream = gpu.stream()?;
             // A mark is reached between two moments; where the GPU has other work, these may be far
             // from each other, so the nearest count.
             let take = || -> Result<(Duration, Instant, Mark)> {

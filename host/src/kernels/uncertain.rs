@@ -1,7 +1,7 @@
 //! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what
 //! decides them then.
 
-use super::fourier;
+use super::fourier::size;
 use crate::filter::OfBytes;
 use crate::problem::machine::Machine;
 use crate::problem::{Numbers, Problem};
@@ -85,12 +85,12 @@ impl Uncertainty {
 /// bounds their error.
 pub(crate) fn order(
     variant: Variant,
-    size: (usize, usize),
+    window: (usize, usize),
     leaves_point_out: bool,
     machine: &Machine,
 ) -> Order {
     match variant.family() {
-        Family::Fourier => fourier::order(size, leaves_point_out, machine),
+        Family::Fourier => size::order(window, leaves_point_out, machine),
         family => family.into(),
     }
 }

@@ -643,7 +643,8 @@ impl Plan {
             On::Gpu(gpus) => {
                 let step = self.step_on((gpus, launched), channels, dst.scalar(), None);
                 let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
-                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
+                flow::run((&[step], &gpus.idle), &mut [picture], &stage)
+                    .map_err(|(_, error)| error)?;
             }
         }
         call.reach(pixels(shape))
@@ -783,7 +784,8 @@ impl Plan {
                         .collect();
                     let step =
                         self.step_on((gpus, &launched[0]), Channels::First(1), kinds.1, None);
-                    flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
+                    flow::run((&[step], &gpus.idle), &mut pictures, &call.stage(0, all))
+                        .map_err(in_batch)
                 }
             }
         })?;

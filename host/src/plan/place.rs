@@ -23,6 +23,8 @@ use super::schedule::Limits;
 use super::{Channels, Engine, Plan};
 use crate::cpu;
 #[cfg(feature = "gpu")]
+use crate::gpu::lane::Idle;
+#[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Scalar, Shape};
 use crate::problem::machine::Machine;
@@ -37,6 +39,8 @@ use crate::{Device, Error, Result, Variant};
 pub(crate) struct OnGpus {
     /// One for each GPU, at least one.
     pub(crate) engines: Vec<engine::Engine>,
+    /// The lanes of each that no run uses.
+    pub(crate) idle: Vec<Idle>,
     /// The fastest variants by measurement, if autotuning is on.
     pub(crate) tuned: Option<Tuned>,
 }
@@ -68,7 +72,8 @@ impl OnGpus {
             return Err(Error::Parameter { name: "device", value, expected });
         }
         let tuned = autotune.then(|| Tuned::new(engines[0].gpu()));
-        Ok(Self { engines, tuned })
+        let idle = engines.iter().map(|_| Idle::default()).collect();
+        Ok(Self { engines, idle, tuned })
     }
 
     /// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.

@@ -367,7 +367,7 @@ impl Plan {
                     Some(whole.shape.height),
                 );
                 let picture = Picture::new(src, dst, channels.filtered());
-                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)
+                flow::run((&[step], &gpus.idle), &mut [picture], &stage).map_err(|(_, error)| error)
             }
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! cust declares the driver's functions as external symbols, which `sys.rs` defines for it.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use cust::context::CurrentContext;
@@ -11,38 +10,11 @@ use cust::memory::{CopyDestination, DeviceBuffer, LockedBuffer};
 use cust::module::Module;
 use cust::stream::StreamFlags;
 
+use super::answer::{Answer, Fault, check};
+use super::device::Device;
+use super::last_error::LAST_ERROR;
+use super::launch::launch;
 use super::sys::{self, Handle};
-use super::{Answer, Device, Fault, check};
-
-thread_local! {
-    /// The number of the last error on this thread: newer drivers have errors that cust has no name
-    /// for.
-    static LAST_ERROR: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Remembers a call's result, and maps it into the range of cust's enumeration: a number outside it
-/// would be no value of the type that cust declares.
-pub(super) fn told(code: u32) -> u32 {
-    const UNKNOWN: u32 = 999;
-    LAST_ERROR.set(code);
-    match code {
-        0..=8
-        | 34
-        | 100..=102
-        | 200..=202
-        | 205..=224
-        | 300..=304
-        | 400
-        | 401
-        | 500
-        | 600
-        | 700..=705
-        | 708..=720
-        | 800..=809
-        | 900..=911 => code,
-        _ => UNKNOWN,
-    }
-}
 
 impl From<CudaError> for Fault {
     /// The error that cust has just returned on this thread.
@@ -148,7 +120,7 @@ impl Queue {
             }
             // SAFETY: likewise.
             Self::Foreign(stream) => unsafe {
-                super::launch(*stream, kernel, blocks, block, shared, arguments)
+                launch(*stream, kernel.raw(), blocks, block, shared, arguments)
             },
         }
     }

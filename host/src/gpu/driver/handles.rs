@@ -2,8 +2,10 @@
 
 use std::ffi::{CString, c_uint, c_void};
 
+use super::answer::{Answer, Fault, check};
+use super::device::Device;
+use super::launch::launch;
 use super::sys::{self, Handle};
-use super::{Answer, Device, Fault, check};
 
 const INVALID_VALUE: Fault = Fault(1);
 
@@ -141,7 +143,7 @@ impl Queue {
         arguments: &mut [*mut c_void],
     ) -> Answer {
         // SAFETY: by the caller's promise; the stream is there.
-        unsafe { super::launch(self.stream, kernel, blocks, block, shared, arguments) }
+        unsafe { launch(self.stream, kernel.raw(), blocks, block, shared, arguments) }
     }
 }
 

@@ -132,7 +132,7 @@ macro_rules! driver {
                 #[unsafe(no_mangle)]
                 unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                     // SAFETY: the caller keeps to the function's contract.
-                    super::super::cust::told(unsafe { super::$name($($argument),*) })
+                    super::super::last_error::told(unsafe { super::$name($($argument),*) })
                 }
             )*
         }

@@ -18,10 +18,10 @@ use crate::problem::machine::Machine;
 use crate::spectrum::folded::LeftOut;
 use crate::spectrum::folded::{Packing, TileShape};
 
+use super::size::{shape_of, small};
 use super::tiles;
 #[cfg(feature = "gpu")]
 use super::tiling::{SpectraTable, Tiling, taps_of, tiles_of};
-use super::tiling::{shape_of, small};
 
 /// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their
 /// numbers stay in its level-2 cache, nearly all of them.

@@ -3,7 +3,9 @@
 //! bytes come from pairs of tiles or from folded ones.
 
 mod large;
+pub(super) mod size;
 mod tiles;
+#[cfg(feature = "gpu")]
 mod tiling;
 
 use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large};
@@ -11,11 +13,9 @@ use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large};
 use super::cost::{Cost, LAUNCH, stored};
 use super::prepared::{Kernel, Prepared};
 use super::uncertain::{estimates, goes_by_passes};
-use crate::problem::machine::Machine;
-use crate::round::Order;
-use crate::spectrum::folded::{Packing, TileShape};
+use crate::spectrum::folded::Packing;
 use crate::{Scalar, Variant, spectrum};
-use tiling::{are_large, has_large, is_large, largest, shape_of, small};
+use size::{is_large, largest, shape_of, small};
 
 pub(super) static FOURIER: Kernel = Kernel {
     variant: Variant::Fourier,
@@ -101,21 +101,3 @@ pub(super) static FOURIER: Kernel = Kernel {
         estimates(problem, Variant::Fourier)
     },
 };
-
-/// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns
-/// and rows. Where large tiles leave a filter's own tap out, and there is no room for them, that of
-/// the largest tiles with it.
-pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Machine) -> Order {
-    let size = largest(machine).map_or(0, |tiled| tiled.size);
-    match TileShape::new(
-        taps,
-        if are_large(taps, true, machine) { Large::SIDE } else { size },
-        true,
-    )
-    .packing
-    {
-        _ if leaves_point_out && !has_large(machine) => Order::LargeSpectra,
-        Packing::Folded => Order::FoldedSpectra,
-        _ => Order::Spectra,
-    }
-}

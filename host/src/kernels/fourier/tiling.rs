@@ -1,64 +1,20 @@
 //! How a window and a job are cut into tiles, and the spectra that kernels read.
 
-#[cfg(feature = "gpu")]
 use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
-use gpu_kernels::kernels::fourier::{ENTRIES, Large, Tiled};
-#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::Large;
 use gpu_kernels::kernels::fourier::{
     Parts, fourier_holes,
     holes::{self, Holes},
 };
 
-#[cfg(feature = "gpu")]
 use crate::Filter;
-#[cfg(feature = "gpu")]
 use crate::gpu::taps::TapHomes;
-#[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-#[cfg(feature = "gpu")]
 use crate::kernels::{keep, prepared::Job};
-use crate::problem::Problem;
-use crate::problem::machine::Machine;
-use crate::spectrum::folded::{Packing, TileShape, greatest_side};
-#[cfg(feature = "gpu")]
+use crate::spectrum::folded::{Packing, TileShape};
 use crate::spectrum::{self, folded::LeftOut};
 
-/// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped
-/// around.
-pub(super) fn largest(machine: &Machine) -> Option<&'static Tiled> {
-    ENTRIES.iter().find(|tiled| tiled.shared as usize <= machine.shared_memory)
-}
-
-/// Tiles of `size` that can take columns which do not fill a large folded tile: folded ones, if no
-/// tap is left out of the spectra.
-pub(super) fn small(problem: &Problem, size: i32) -> Option<TileShape> {
-    Some(shape_of(problem, size)).filter(|shape| shape.packing == Packing::Folded && !problem.point)
-}
-
-/// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is
-/// no room for tiles of 128, folding does not spare large ones.
-pub(super) fn is_large(problem: &Problem, machine: &Machine) -> bool {
-    are_large((problem.cols, problem.rows), problem.makes_bytes(), machine)
-}
-
-/// The same for so many columns and rows of taps, to make bytes of bytes, or any other results.
-pub(super) fn are_large(taps: (usize, usize), bytes: bool, machine: &Machine) -> bool {
-    let folds = bytes && largest(machine).is_some_and(|tiled| tiled.size == 128);
-    has_large(machine) && greatest_side(taps, folds) == Large::SIDE
-}
-
-/// Whether a GPU has room for large tiles.
-pub(super) fn has_large(machine: &Machine) -> bool {
-    machine.shared_memory >= Large::COLUMN_SHARED as usize
-}
-
-/// Tiles for a problem.
-pub(super) fn shape_of(problem: &Problem, size: i32) -> TileShape {
-    TileShape::new((problem.cols, problem.rows), size, problem.makes_bytes())
-}
-
 /// The spectra of a window's parts.
-#[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spectra {
     /// Their address, behind tables of factors.
@@ -69,7 +25,6 @@ pub(super) struct Spectra {
 
 /// The numbers that kernels of one layout of tiles read: the spectrum of each of the window's
 /// parts, and ahead of it tables of factors.
-#[cfg(feature = "gpu")]
 pub(super) struct SpectraTable<Place> {
     pub(super) shape: TileShape,
     /// Factors of a table for each `k`: number `j` of them is `exp(-2 pi i j k / size)`.
@@ -83,7 +38,6 @@ pub(super) struct SpectraTable<Place> {
     pub(super) place: Place,
 }
 
-#[cfg(feature = "gpu")]
 impl<Place: Fn(usize, usize) -> usize> SpectraTable<Place> {
     /// Of a filter.
     fn make(&self, filter: &Filter) -> crate::Result<Vec<f32>> {
@@ -140,7 +94,6 @@ impl<Place: Fn(usize, usize) -> usize> SpectraTable<Place> {
 
 /// The bits of a filter's signs in the GPU's memory, as `holes.rs` reads them: one for each tap
 /// above 0, row by row, then one for each below.
-#[cfg(feature = "gpu")]
 fn signs_in_memory(taps: &TapHomes) -> crate::Result<u64> {
     let make = || {
         let (cols, rows) = taps_of(taps.filter());
@@ -159,7 +112,6 @@ fn signs_in_memory(taps: &TapHomes) -> crate::Result<u64> {
 }
 
 /// How a job is cut into tiles.
-#[cfg(feature = "gpu")]
 pub(super) struct Tiling {
     pub(super) parts: Parts,
     /// Rows of pairs of tiles, and rows of results of each.
@@ -169,7 +121,6 @@ pub(super) struct Tiling {
     pub(super) apart: bool,
 }
 
-#[cfg(feature = "gpu")]
 impl Tiling {
     /// In tiles of this shape.
     pub(super) fn new(
@@ -263,13 +214,11 @@ impl Tiling {
 }
 
 /// Columns and rows of a filter's taps.
-#[cfg(feature = "gpu")]
 pub(super) fn taps_of(filter: &Filter) -> (usize, usize) {
     (filter.cols(), filter.rows())
 }
 
 /// The grid on which results depend, of tiles of this shape.
-#[cfg(feature = "gpu")]
 pub(super) fn tiles_of(filter: &Filter, shape: TileShape) -> crate::kernels::prepared::Tiles {
     let cut = shape.cut(taps_of(filter));
     let (step, reach) = (shape.size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
