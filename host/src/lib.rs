@@ -53,12 +53,16 @@ pub use image::{
     Shape,
 };
 pub use pipeline::Pipeline;
+pub use plan::Plan;
+pub use plan::auto::{ReckonedGpu, Reckoning, Work};
+pub use plan::builder::PlanBuilder;
+pub use plan::choose::Candidate;
+pub use plan::device::{Device, Gpus};
+pub use plan::ran::Ran;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]
-pub use plan::FlowOptions;
-pub use plan::{
-    Candidate, Device, Gpus, Plan, PlanBuilder, Ran, ReckonedGpu, Reckoning, RowSink, RowSource,
-    Step, Work,
-};
+pub use plan::schedule::FlowOptions;
+pub use plan::step::Step;
+pub use plan::streamed::{RowSink, RowSource};
 pub use progress::Progress;
 pub use variant::{Family, Variant};

@@ -4,11 +4,12 @@
 use crate::gpu::flow::{self, Picture};
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
-#[cfg(feature = "gpu")]
-use crate::plan::On;
 use crate::plan::auto::Where;
+#[cfg(feature = "gpu")]
+use crate::plan::engines::On;
+use crate::plan::place::{Job, run};
 use crate::plan::ran::Launched;
-use crate::plan::{Channels, Job, agree, pixels, run};
+use crate::plan::{Channels, agree, pixels};
 use crate::{Alpha, Device, Error, Extra, Plan, Result};
 
 /// Several plans, one after the other, each on the results of the one before it. Each may have its

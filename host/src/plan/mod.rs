@@ -3,61 +3,49 @@
 mod alpha;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to choose"))]
 pub(crate) mod auto;
+pub(crate) mod builder;
 pub(crate) mod choose;
-mod device;
+pub(crate) mod device;
 mod double;
+pub(crate) mod engines;
 mod family;
-mod place;
+#[cfg(feature = "gpu")]
+mod on_device;
+pub(crate) mod place;
 mod processor;
 #[cfg_attr(
     not(feature = "gpu"),
     allow(dead_code, reason = "colours are weighted on the CPU alone")
 )]
 pub(crate) mod ran;
+mod run;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
-mod step;
-mod streamed;
+pub(crate) mod step;
+pub(crate) mod streamed;
 
-use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
-use crate::problem::machine::Machine;
-use crate::problem::{Place, Problem};
-use auto::Where;
-pub use auto::{ReckonedGpu, Reckoning, Work};
-pub use choose::Candidate;
-pub use device::{Device, Gpus};
+use choose::Candidate;
+use device::Device;
 #[cfg(feature = "gpu")]
-use gpu_kernels::abi::Epilogue;
+use engines::OnGpus;
+use engines::{Engine, On};
 #[cfg(feature = "gpu")]
-use place::OnGpus;
-pub(crate) use place::{Job, On, run};
 use ran::Launched;
-pub use ran::Ran;
-#[cfg(feature = "gpu")]
-#[doc(hidden)]
-pub use schedule::FlowOptions;
-use schedule::Limits;
-pub use step::Step;
-pub use streamed::{RowSink, RowSource};
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
-use crate::gpu::engine::Part;
-#[cfg(feature = "gpu")]
-use crate::gpu::flow::{self, Picture};
-#[cfg(feature = "gpu")]
-use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
-use crate::image::stored::{StoredView, StoredViewMut};
-use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::gpu::flow;
+use crate::image::{Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::problem::Numbers;
+use crate::problem::machine::Machine;
 use crate::problem::rounding::Rounding;
-use crate::progress::{Call, Progress, Report, Stage};
+use crate::problem::{Numbers, Place, Problem};
+use crate::progress::Report;
 use crate::spectrum::folded::LeftOut;
-use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images
 /// of any size, from any thread.
@@ -99,241 +87,7 @@ pub struct Plan {
     rows: Option<usize>,
 }
 
-#[derive(Debug)]
-enum Engine {
-    Cpu(Box<cpu::Engine>),
-    #[cfg(feature = "gpu")]
-    Gpu(OnGpus),
-    /// The CPU or the first GPU, as each call is faster.
-    #[cfg(feature = "gpu")]
-    Auto(Box<place::Auto>),
-}
-
-/// Collects the settings of a [`Plan`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct PlanBuilder {
-    step: Step,
-    border: Border,
-    device: Device,
-    variant: Option<Variant>,
-    autotune: bool,
-    limits: Limits,
-    report: Report,
-    cpu_times: f64,
-}
-
-impl PlanBuilder {
-    /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
-    pub fn border(mut self, border: Border) -> Self {
-        self.border = border;
-        self
-    }
-
-    /// Where to run; [`Device::Auto`] unless set.
-    pub fn device(mut self, device: Device) -> Self {
-        self.device = device;
-        self
-    }
-
-    /// Which variant to run. Unless set, the fastest of the filter's [`Family`] is chosen for each
-    /// image's size.
-    pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
-        self.variant = variant.into();
-        self
-    }
-
-    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there,
-    /// instead of using the table that comes with apron. The first image of a shape then takes some
-    /// milliseconds longer; results are kept in the user's cache folder (`APRON_CACHE` names
-    /// another), for this build, GPU and driver. On the CPU nothing is measured.
-    pub fn autotune(mut self, autotune: bool) -> Self {
-        self.autotune = autotune;
-        self
-    }
-
-    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free
-    /// unless set. A picture that needs more is filtered in bands, as one that needs more than
-    /// there is. Taps and kernels, which a plan keeps, are not counted.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.limits.memory = bytes;
-        self
-    }
-
-    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or
-    /// [`Plan::run_streamed`] is under way, after every few rows, with how far that call has come.
-    /// [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
-    /// call never fall; they may come from any thread, one after the other.
-    ///
-    /// ```
-    /// use std::ops::ControlFlow;
-    /// use std::sync::atomic::{AtomicU64, Ordering};
-    ///
-    /// use apron::{Device, Error, Filter, Image, Plan};
-    ///
-    /// static DONE: AtomicU64 = AtomicU64::new(0);
-    /// let filter = Filter::gaussian(2.0)?;
-    /// let told = |progress: apron::Progress| {
-    ///     DONE.store(progress.done, Ordering::Relaxed);
-    ///     ControlFlow::Continue(())
-    /// };
-    /// let plan = Plan::builder(&filter).device(Device::Cpu).progress(told).build()?;
-    /// let (src, mut dst) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(640, 480, 1)?);
-    /// plan.run(&src.view(), &mut dst.view_mut())?;
-    /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
-    ///
-    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
-    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
-    /// # Ok::<(), Error>(())
-    /// ```
-    pub fn progress(
-        mut self,
-        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.report = Report::new(report);
-        self
-    }
-
-    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed
-    /// pictures, a chunk has several bands. For tests and the benchmark.
-    #[doc(hidden)]
-    pub fn band_rows(mut self, rows: usize) -> Self {
-        self.limits.rows = Some(rows);
-        self
-    }
-
-    /// How bands go through GPUs. For tests and the benchmark.
-    #[cfg(feature = "gpu")]
-    #[doc(hidden)]
-    pub fn flow(mut self, options: FlowOptions) -> Self {
-        self.limits.flow = options;
-        self
-    }
-
-    /// By how much the CPU is to seem slower than it is, to a plan on [`Device::Auto`]. For tests.
-    #[doc(hidden)]
-    pub fn cpu_times(mut self, factor: f64) -> Self {
-        self.cpu_times = factor;
-        self
-    }
-
-    /// Opens the device, unless it is [`Device::Auto`], where the first call that is worth it does.
-    ///
-    /// # Errors
-    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be
-    /// used, [`Error::Unsupported`] if the variant can never run this filter.
-    pub fn build(self) -> Result<Plan> {
-        let (filter, gradient) = self.step.clone().parts()?;
-        if let Some(variant) = self.variant {
-            // What are known to be sums of such filters are added up.
-            let passes = filter.is_separable() || filter.sum().is_some();
-            let reason = match gradient {
-                Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
-                None if variant.family() == Family::Separable && !passes => {
-                    Some(Why::NOT_SEPARABLE.to_string())
-                }
-                None => None,
-            };
-            if let Some(reason) = reason {
-                return Err(Error::Unsupported { variant: variant.name(), reason });
-            }
-        }
-        let on_cpu = || cpu::Engine::new(&filter, self.border).map(Box::new);
-        let on_gpus =
-            |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
-        let (engine, device, fallback) = match self.device {
-            Device::Cpu => (Engine::Cpu(on_cpu()?), Device::Cpu, None),
-            Device::Gpu(ordinal) => {
-                (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None)
-            }
-            Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
-            Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
-            Device::Auto => match self.auto(on_cpu()?) {
-                Ok(engine) => (engine, Device::Auto, None),
-                Err((cpu, reason)) => (Engine::Cpu(cpu), Device::Cpu, Some(reason)),
-            },
-        };
-        Ok(Plan {
-            number: ran::number(),
-            filter,
-            gradient,
-            border: self.border,
-            variant: self.variant,
-            device,
-            fallback,
-            engine,
-            rounding: OnceLock::new(),
-            report: self.report,
-            rows: self.limits.rows,
-        })
-    }
-
-    #[cfg(feature = "gpu")]
-    fn gpus(
-        &self,
-        step: (&Filter, Option<Gradient>),
-        ordinals: &mut dyn Iterator<Item = u32>,
-    ) -> Result<Engine> {
-        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals)
-            .map(Engine::Gpu)
-    }
-
-    #[cfg(not(feature = "gpu"))]
-    fn gpus(
-        &self,
-        _: (&Filter, Option<Gradient>),
-        _: &mut dyn Iterator<Item = u32>,
-    ) -> Result<Engine> {
-        Err(Error::NoGpu { reason: WITHOUT.into() })
-    }
-
-    /// Both devices, unless there is no driver.
-    #[cfg(feature = "gpu")]
-    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
-        match crate::gpu::Gpu::driver() {
-            Ok(()) => Ok(Engine::Auto(Box::new(place::Auto::new(
-                *cpu,
-                (self.limits.clone(), self.autotune),
-                self.cpu_times,
-            )))),
-            Err(reason) => Err((cpu, reason)),
-        }
-    }
-
-    #[cfg(not(feature = "gpu"))]
-    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
-        Err((cpu, Error::NoGpu { reason: WITHOUT.into() }))
-    }
-}
-
-#[cfg(feature = "gpu")]
-fn gpu_count() -> Result<u32> {
-    crate::gpu::Gpu::count()
-}
-
-#[cfg(not(feature = "gpu"))]
-const WITHOUT: &str = "this build has no GPU support (feature \"gpu\")";
-
-#[cfg(not(feature = "gpu"))]
-fn gpu_count() -> Result<u32> {
-    Err(Error::NoGpu { reason: WITHOUT.into() })
-}
-
 impl Plan {
-    /// Starts a plan for a [`Filter`] (or a reference to one), a [`Gradient`] or a [`Step`].
-    pub fn builder(step: impl Into<Step>) -> PlanBuilder {
-        PlanBuilder {
-            step: step.into(),
-            border: Border::default(),
-            device: Device::default(),
-            variant: None,
-            autotune: false,
-            limits: Limits::default(),
-            report: Report::default(),
-            cpu_times: 1.0,
-        }
-    }
-
     /// The device that the plan runs on: [`Device::Auto`] if each call chooses between the CPU and
     /// the first GPU. A plan for [`Device::Auto`] that has no GPU to choose runs on
     /// [`Device::Cpu`], and [`Plan::fallback`] says why.
@@ -528,152 +282,6 @@ impl Plan {
         }
     }
 
-    /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32`
-    /// keeps the sign and the fraction of a derivative. On a GPU, the picture goes in bands of
-    /// rows, of which some go up while others are filtered or come down; so it may be larger than
-    /// the GPU's memory, and no byte of the result depends on the bands. Source and destination
-    /// cannot overlap, by Rust's borrowing rules:
-    ///
-    /// ```compile_fail,E0502
-    /// # use apron::{Filter, Image, Plan};
-    /// # let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
-    /// let mut image = Image::<u8>::zeroed(640, 480, 1)?;
-    /// plan.run(&image.view(), &mut image.view_mut())?;
-    /// # Ok::<(), apron::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`];
-    /// memory and driver errors. After an error the contents of `dst` are unspecified.
-    pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(
-        &self,
-        src: &S,
-        dst: &mut D,
-    ) -> Result<()> {
-        let src = src.as_image()?;
-        self.run_channels(&src, &mut dst.as_image_mut()?, src.shape().channels)
-    }
-
-    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly
-    /// allocated destination.
-    ///
-    /// ```
-    /// use apron::{Device, Filter, Image, ImageView, Plan};
-    ///
-    /// let plan = Plan::builder(Filter::sobel_x()).device(Device::Cpu).build()?;
-    /// let ramp: Vec<f32> = (0..48).map(|i| (i % 8) as f32).collect();
-    /// let slope: Image<f32> = plan.filter(&ImageView::new(&ramp, 8, 6, 1)?)?;
-    /// assert_eq!(slope.view().row(3)[4], 8.0);
-    /// # Ok::<(), apron::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Plan::run`], and [`Error::HostMemory`] if there is no room for the result.
-    #[must_use = "the filtered image is returned, not written back"]
-    pub fn filter<S: AsImage + ?Sized>(&self, src: &S) -> Result<Image<S::Value>> {
-        let src = src.as_image()?;
-        let shape = src.shape();
-        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-        self.run(&src, &mut dst.view_mut())?;
-        Ok(dst)
-    }
-
-    /// As [`Plan::run`], for the first `filtered` channels; the others, such as alpha, are copied.
-    ///
-    /// # Errors
-    /// As [`Plan::run`]; [`Error::Parameter`] unless `filtered` is from 1 to the number of
-    /// channels.
-    pub fn run_channels<S: Pixel, D: Pixel>(
-        &self,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-        filtered: usize,
-    ) -> Result<()> {
-        let shape = src.shape();
-        agree(shape, dst.shape())?;
-        if !(1..=shape.channels).contains(&filtered) {
-            return Err(Error::Parameter {
-                name: "filtered",
-                value: filtered.to_string(),
-                expected: format!("from 1 to the {} channels there are", shape.channels),
-            });
-        }
-        self.run_as(Channels::First(filtered), (*src).into(), dst.reborrow().into())
-    }
-
-    /// Filters a picture of the destination's shape.
-    fn run_as(
-        &self,
-        channels: Channels,
-        src: StoredView<'_>,
-        mut dst: StoredViewMut<'_>,
-    ) -> Result<()> {
-        let kinds = (src.scalar(), dst.scalar());
-        let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
-        let call = self.report.call(pixels(src.shape()));
-        run(&[(self, channels)], &job, |place, launched| {
-            self.run_at((place, &launched[0]), channels, &src, &mut dst, &call)
-        })
-    }
-
-    /// As [`Plan::run_as`], on the CPU or on the plan's GPUs.
-    pub(crate) fn run_at(
-        &self,
-        (place, launched): (Where, &Launched),
-        channels: Channels,
-        src: &StoredView<'_>,
-        dst: &mut StoredViewMut<'_>,
-        call: &Call<'_>,
-    ) -> Result<()> {
-        self.check_kinds((src.scalar(), dst.scalar()))?;
-        let shape = src.shape();
-        let stage = call.stage(0, pixels(shape));
-        match self.on(place)? {
-            On::Cpu(engine) => {
-                let family = match channels {
-                    Channels::First(filtered) => {
-                        let kinds = (src.scalar(), dst.scalar());
-                        self.family_on_cpu(engine, shape, filtered, kinds)?
-                    }
-                    Channels::Weighted => Family::Direct,
-                };
-                self.run_on_cpu((engine, launched), family, channels, src, dst, stage)?;
-            }
-            #[cfg(feature = "gpu")]
-            On::Gpu(gpus) => {
-                let step = self.step_on((gpus, launched), channels, dst.scalar(), None);
-                let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
-                flow::run((&[step], &gpus.idle), &mut [picture], &stage)
-                    .map_err(|(_, error)| error)?;
-            }
-        }
-        call.reach(pixels(shape))
-    }
-
-    fn run_on_cpu(
-        &self,
-        (engine, launched): (&cpu::Engine, &Launched),
-        family: Family,
-        channels: Channels,
-        src: &StoredView<'_>,
-        dst: &mut StoredViewMut<'_>,
-        stage: Stage<'_>,
-    ) -> Result<()> {
-        let effort = self.effort(family, channels, src.shape(), (src.scalar(), dst.scalar()));
-        let stage = &stage.on(effort.threads_now());
-        let ran = match (channels, self.gradient) {
-            (Channels::Weighted, _) => engine.run_weighted(src, dst, stage).map(|()| Ran::Weighted),
-            (Channels::First(filtered), Some(gradient)) => {
-                engine.run_gradient(gradient, src, dst, filtered, stage).map(|()| Ran::Gradient)
-            }
-            (Channels::First(filtered), None) => {
-                engine.run(family, src, dst, filtered, stage).map(Ran::Variant)
-            }
-        }?;
-        launched.note(ran);
-        Ok(())
-    }
-
     /// # Errors
     /// [`Error::Parameter`] if results of this type cannot hold angles, or if bytes are to be made
     /// of bytes and what lies outside the picture is none.
@@ -702,95 +310,6 @@ impl Plan {
             }
             _ => Ok(()),
         }
-    }
-
-    /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others
-    /// are filtered and downloaded.
-    ///
-    /// ```
-    /// use apron::{Device, Filter, Image, Plan};
-    ///
-    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
-    /// let (large, small) = (Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?, Image::from_vec(vec![9u8; 35], 7, 5, 1)?);
-    /// let (mut large_out, mut small_out) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(7, 5, 1)?);
-    /// plan.run_batch(&mut [(large.view(), large_out.view_mut()), (small.view(), small_out.view_mut())])?;
-    /// assert_eq!((large_out, small_out), (large, small));
-    /// # Ok::<(), apron::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::InBatch`] names the first picture that could not be filtered, and says why, as
-    /// [`Plan::run`] would. The pictures before it are done; what the destinations of the others
-    /// hold is unspecified.
-    pub fn run_batch<S: Pixel, D: Pixel>(
-        &self,
-        pictures: &mut [(ImageView<'_, S>, ImageViewMut<'_, D>)],
-    ) -> Result<()> {
-        let mut pictures: Vec<_> =
-            pictures.iter_mut().map(|(src, dst)| ((*src).into(), dst.reborrow().into())).collect();
-        self.run_all((S::SCALAR, D::SCALAR), &mut pictures)
-    }
-
-    /// Filters pictures, all of the same types.
-    fn run_all(
-        &self,
-        kinds: (Scalar, Scalar),
-        pictures: &mut [(StoredView<'_>, StoredViewMut<'_>)],
-    ) -> Result<()> {
-        let in_batch = |(picture, error)| Error::InBatch { picture, error: Box::new(error) };
-        let wrong = pictures.iter().enumerate().find_map(|(number, (src, dst))| {
-            let error = agree(src.shape(), dst.shape()).err()?;
-            Some((number, error))
-        });
-        let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
-        let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
-        let call = self.report.call(all);
-        self.check_kinds(kinds).map_err(|error| in_batch((0, error)))?;
-        let seen: Vec<_> = pictures[..right]
-            .iter()
-            .map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape()))
-            .collect();
-        // Each picture says how many of its channels are filtered.
-        let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
-        run(&[(self, channels)], &Job::of(kinds, &seen), |place, launched| {
-            match self.on(place)? {
-                On::Cpu(engine) => {
-                    let mut before = 0;
-                    for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                        let (shape, pixels) = (src.shape(), pixels(src.shape()));
-                        let (channels, stage) =
-                            (Channels::First(shape.channels), call.stage(before, pixels));
-                        self.family_on_cpu(engine, shape, shape.channels, kinds)
-                            .and_then(|family| {
-                                self.run_on_cpu(
-                                    (engine, &launched[0]),
-                                    family,
-                                    channels,
-                                    src,
-                                    dst,
-                                    stage,
-                                )
-                            })
-                            .map_err(|error| in_batch((number, error)))?;
-                        before += pixels;
-                    }
-                    Ok(())
-                }
-                #[cfg(feature = "gpu")]
-                On::Gpu(gpus) => {
-                    let pictures = pictures[..right].iter_mut();
-                    let mut pictures: Vec<_> = pictures
-                        .map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels))
-                        .collect();
-                    let step =
-                        self.step_on((gpus, &launched[0]), Channels::First(1), kinds.1, None);
-                    flow::run((&[step], &gpus.idle), &mut pictures, &call.stage(0, all))
-                        .map_err(in_batch)
-                }
-            }
-        })?;
-        call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
-        wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
     /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is
@@ -860,121 +379,6 @@ impl Plan {
     /// How bytes made of bytes are rounded.
     fn rounding(&self) -> Rounding {
         *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))
-    }
-
-    /// Filters an image that is on the device into another one there; see
-    /// [`crate::gpu::Gpu::upload`]. The work is put into `stream` and may not have finished when
-    /// the function returns.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory
-    /// and driver errors. A plan on [`Device::Auto`] runs on the images' GPU, whichever that is.
-    #[cfg(feature = "gpu")]
-    pub fn run_on_device(
-        &self,
-        src: &DeviceImage,
-        dst: &mut DeviceImage,
-        stream: &mut Stream,
-    ) -> Result<()> {
-        self.run_part(&src.view(), &mut dst.view_mut(), &Part::whole(src.shape()), stream)
-    }
-
-    /// As [`Plan::run_on_device`], for images or batches of any layout, and for a part of them: the
-    /// results in these columns and rows only are computed and written. The border stays that of
-    /// the whole image, so the results of a band are the same as those rows of the whole image:
-    /// `src` must have the rows that the windows reach, and `dst` the rows that are written.
-    ///
-    /// ```no_run
-    /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
-    ///
-    /// let gpu = Gpu::open(0)?;
-    /// let plan = Plan::builder(Filter::box_filter(3, 3)?).device(Device::Gpu(0)).build()?;
-    /// let src = gpu.upload(&Image::from_vec(vec![0.5f32; 640 * 480], 640, 480, 1)?.view())?;
-    /// let mut dst = gpu.image(src.shape())?;
-    /// let mut stream = gpu.stream()?;
-    /// // Rows 100 to 199 read rows 99 to 200.
-    /// let band = src.view().rows(99..201)?;
-    /// plan.run_region(&band, &mut dst.view_mut(), 0..640, 100..200, &mut stream)?;
-    /// # Ok::<(), apron::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`Plan::run_on_device`]; [`Error::Parameter`] if a view lacks the columns or rows.
-    #[cfg(feature = "gpu")]
-    pub fn run_region(
-        &self,
-        src: &DeviceView<'_>,
-        dst: &mut DeviceViewMut<'_>,
-        columns: std::ops::Range<usize>,
-        rows: std::ops::Range<usize>,
-        stream: &mut Stream,
-    ) -> Result<()> {
-        self.run_part(src, dst, &Part { columns, rows, ..Part::whole(src.shape()) }, stream)
-    }
-
-    /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused
-    /// multiply-add and, if `absolute`, without its sign. Pixels that [`Border::Keep`] copies stay
-    /// as they are. For tests: the builder does not offer this yet.
-    ///
-    /// # Errors
-    /// As for [`Plan::run_region`].
-    #[cfg(feature = "gpu")]
-    #[doc(hidden)]
-    pub fn run_with_epilogue(
-        &self,
-        src: &DeviceView<'_>,
-        dst: &mut DeviceViewMut<'_>,
-        (scale, offset, absolute): (f32, f32, bool),
-        stream: &mut Stream,
-    ) -> Result<()> {
-        let flags = Epilogue::LINEAR | if absolute { Epilogue::ABSOLUTE } else { 0 };
-        let part = Part { epilogue: Epilogue { flags, scale, offset }, ..Part::whole(src.shape()) };
-        self.run_part(src, dst, &part, stream)
-    }
-
-    #[cfg(feature = "gpu")]
-    fn run_part(
-        &self,
-        src: &DeviceView<'_>,
-        dst: &mut DeviceViewMut<'_>,
-        part: &Part,
-        stream: &mut Stream,
-    ) -> Result<()> {
-        self.check_kinds((src.scalar(), dst.scalar()))?;
-        let gpus = self.gpus_of(src.gpu())?;
-        let engine = gpus.engine_of(src.gpu());
-        let place = On::Gpu(&gpus).place();
-        let of_shape = self.problem(src.shape(), place);
-        // What an epilogue makes is rounded from f32.
-        let plain = part.epilogue == Epilogue::NONE;
-        let bytes = (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8);
-        let problem = Problem {
-            numbers: if plain { self.numbers(place) } else { Numbers::default() },
-            rounding: (plain && bytes).then(|| self.rounding()),
-            width: part.columns.len(),
-            height: part.rows.len(),
-            planes: src.images() * part.filtered,
-            source: src.scalar(),
-            target: dst.scalar(),
-            side_by_side: src.side_by_side(),
-            source_is_aligned: src.is_aligned(),
-            ..of_shape
-        };
-        let ran =
-            engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
-        ran::keep_one(self.number, ran);
-        Ok(())
-    }
-
-    /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one
-    /// call of the driver each time. Filters `src` once as it does so.
-    ///
-    /// # Errors
-    /// As for [`Plan::run_on_device`].
-    #[cfg(feature = "gpu")]
-    pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
-        let gpu = self.gpus_of(src.gpu())?.engine_of(src.gpu()).gpu().clone();
-        Recorded::new(&gpu, src, dst, |src, dst, stream| self.run_on_device(src, dst, stream))
     }
 }
 

@@ -1,16 +1,11 @@
 //! How long the CPU engine takes a call: the cost of its method (`host/src/cpu/method.rs`), shared
 //! among threads as far as there are jobs, and the memory's share: see `host/src/threads.rs`.
 
-use super::{Channels, Plan};
+use crate::Family;
 use crate::cpu;
 use crate::cpu::cost::{Cost, results};
-use crate::image::Shape;
-use crate::problem::{Place, Problem};
+use crate::problem::Problem;
 use crate::threads::Effort;
-use crate::{Family, Scalar};
-
-/// How many times as long as other direct sums those weighted by alpha take, about.
-const WEIGHTED: f64 = 3.0;
 
 /// Nanoseconds for a call.
 const CALL: f64 = 1500.0;
@@ -29,27 +24,8 @@ pub(super) fn time(problem: &Problem, family: Family, available: usize) -> f64 {
 }
 
 /// What a problem in a family's order takes, from which the number of its threads follows.
-fn effort(problem: &Problem, family: Family) -> Effort {
+pub(super) fn effort(problem: &Problem, family: Family) -> Effort {
     Effort { nanoseconds: cpu::cost(problem, family, 1).nanoseconds, bytes: moved(problem) }
-}
-
-impl Plan {
-    /// What a picture takes on the CPU.
-    pub(super) fn effort(
-        &self,
-        family: Family,
-        channels: Channels,
-        shape: Shape,
-        kinds: (Scalar, Scalar),
-    ) -> Effort {
-        let (filtered, times) = match channels {
-            Channels::First(filtered) => (filtered, 1.0),
-            Channels::Weighted => (shape.channels, WEIGHTED),
-        };
-        let problem = self.problem_for(shape, filtered, kinds, Place::Cpu { threads: 1 });
-        let effort = effort(&problem, family);
-        Effort { nanoseconds: times * effort.nanoseconds, ..effort }
-    }
 }
 
 /// Bytes that pass through memory: a picture that no cache holds is copied, as it were.
@@ -60,8 +36,11 @@ fn moved(problem: &Problem) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Channels, Plan};
     use super::*;
-    use crate::{Device, Filter};
+    use crate::image::Shape;
+    use crate::problem::Place;
+    use crate::{Device, Filter, Scalar};
 
     const BYTES: (Scalar, Scalar) = (Scalar::U8, Scalar::U8);
     const FLOATS: (Scalar, Scalar) = (Scalar::F32, Scalar::F32);

@@ -11,9 +11,11 @@ use std::ops::Range;
 
 use gpu_kernels::border;
 
+use super::engines::On;
+use super::place::{Job, run};
 use super::ran::Launched;
 use super::schedule::wrapped;
-use super::{Channels, Job, On, Plan, pixels, run};
+use super::{Channels, Plan, pixels};
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
 use crate::image::stored::{StoredView, StoredViewMut};

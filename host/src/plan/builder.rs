@@ -1,0 +1,242 @@
+//! The settings of a plan.
+
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use super::engines::Engine;
+#[cfg(feature = "gpu")]
+use super::engines::{Auto, OnGpus};
+#[cfg(feature = "gpu")]
+use super::schedule::FlowOptions;
+use super::schedule::Limits;
+use super::step::Step;
+use super::{Device, Plan, ran};
+use crate::cpu;
+use crate::progress::{Progress, Report};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
+
+/// Collects the settings of a [`Plan`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct PlanBuilder {
+    step: Step,
+    border: Border,
+    device: Device,
+    variant: Option<Variant>,
+    autotune: bool,
+    limits: Limits,
+    report: Report,
+    cpu_times: f64,
+}
+
+impl PlanBuilder {
+    /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
+    pub fn border(mut self, border: Border) -> Self {
+        self.border = border;
+        self
+    }
+
+    /// Where to run; [`Device::Auto`] unless set.
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// Which variant to run. Unless set, the fastest of the filter's [`Family`] is chosen for each
+    /// image's size.
+    pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
+        self.variant = variant.into();
+        self
+    }
+
+    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there,
+    /// instead of using the table that comes with apron. The first image of a shape then takes some
+    /// milliseconds longer; results are kept in the user's cache folder (`APRON_CACHE` names
+    /// another), for this build, GPU and driver. On the CPU nothing is measured.
+    pub fn autotune(mut self, autotune: bool) -> Self {
+        self.autotune = autotune;
+        self
+    }
+
+    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free
+    /// unless set. A picture that needs more is filtered in bands, as one that needs more than
+    /// there is. Taps and kernels, which a plan keeps, are not counted.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.limits.memory = bytes;
+        self
+    }
+
+    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or
+    /// [`Plan::run_streamed`] is under way, after every few rows, with how far that call has come.
+    /// [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
+    /// call never fall; they may come from any thread, one after the other.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use apron::{Device, Error, Filter, Image, Plan};
+    ///
+    /// static DONE: AtomicU64 = AtomicU64::new(0);
+    /// let filter = Filter::gaussian(2.0)?;
+    /// let told = |progress: apron::Progress| {
+    ///     DONE.store(progress.done, Ordering::Relaxed);
+    ///     ControlFlow::Continue(())
+    /// };
+    /// let plan = Plan::builder(&filter).device(Device::Cpu).progress(told).build()?;
+    /// let (src, mut dst) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(640, 480, 1)?);
+    /// plan.run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
+    ///
+    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
+    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn progress(
+        mut self,
+        report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.report = Report::new(report);
+        self
+    }
+
+    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed
+    /// pictures, a chunk has several bands. For tests and the benchmark.
+    #[doc(hidden)]
+    pub fn band_rows(mut self, rows: usize) -> Self {
+        self.limits.rows = Some(rows);
+        self
+    }
+
+    /// How bands go through GPUs. For tests and the benchmark.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn flow(mut self, options: FlowOptions) -> Self {
+        self.limits.flow = options;
+        self
+    }
+
+    /// By how much the CPU is to seem slower than it is, to a plan on [`Device::Auto`]. For tests.
+    #[doc(hidden)]
+    pub fn cpu_times(mut self, factor: f64) -> Self {
+        self.cpu_times = factor;
+        self
+    }
+
+    /// Opens the device, unless it is [`Device::Auto`], where the first call that is worth it does.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be
+    /// used, [`Error::Unsupported`] if the variant can never run this filter.
+    pub fn build(self) -> Result<Plan> {
+        let (filter, gradient) = self.step.clone().parts()?;
+        if let Some(variant) = self.variant {
+            // What are known to be sums of such filters are added up.
+            let passes = filter.is_separable() || filter.sum().is_some();
+            let reason = match gradient {
+                Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
+                None if variant.family() == Family::Separable && !passes => {
+                    Some(Why::NOT_SEPARABLE.to_string())
+                }
+                None => None,
+            };
+            if let Some(reason) = reason {
+                return Err(Error::Unsupported { variant: variant.name(), reason });
+            }
+        }
+        let on_cpu = || cpu::Engine::new(&filter, self.border).map(Box::new);
+        let on_gpus =
+            |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
+        let (engine, device, fallback) = match self.device {
+            Device::Cpu => (Engine::Cpu(on_cpu()?), Device::Cpu, None),
+            Device::Gpu(ordinal) => {
+                (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None)
+            }
+            Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
+            Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
+            Device::Auto => match self.auto(on_cpu()?) {
+                Ok(engine) => (engine, Device::Auto, None),
+                Err((cpu, reason)) => (Engine::Cpu(cpu), Device::Cpu, Some(reason)),
+            },
+        };
+        Ok(Plan {
+            number: ran::number(),
+            filter,
+            gradient,
+            border: self.border,
+            variant: self.variant,
+            device,
+            fallback,
+            engine,
+            rounding: OnceLock::new(),
+            report: self.report,
+            rows: self.limits.rows,
+        })
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpus(
+        &self,
+        step: (&Filter, Option<Gradient>),
+        ordinals: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Engine> {
+        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals)
+            .map(Engine::Gpu)
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn gpus(
+        &self,
+        _: (&Filter, Option<Gradient>),
+        _: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Engine> {
+        Err(Error::NoGpu { reason: WITHOUT.into() })
+    }
+
+    /// Both devices, unless there is no driver.
+    #[cfg(feature = "gpu")]
+    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
+        match crate::gpu::Gpu::driver() {
+            Ok(()) => Ok(Engine::Auto(Box::new(Auto::new(
+                *cpu,
+                (self.limits.clone(), self.autotune),
+                self.cpu_times,
+            )))),
+            Err(reason) => Err((cpu, reason)),
+        }
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
+        Err((cpu, Error::NoGpu { reason: WITHOUT.into() }))
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn gpu_count() -> Result<u32> {
+    crate::gpu::Gpu::count()
+}
+
+#[cfg(not(feature = "gpu"))]
+const WITHOUT: &str = "this build has no GPU support (feature \"gpu\")";
+
+#[cfg(not(feature = "gpu"))]
+fn gpu_count() -> Result<u32> {
+    Err(Error::NoGpu { reason: WITHOUT.into() })
+}
+
+impl Plan {
+    /// Starts a plan for a [`Filter`] (or a reference to one), a [`Gradient`] or a [`Step`].
+    pub fn builder(step: impl Into<Step>) -> PlanBuilder {
+        PlanBuilder {
+            step: step.into(),
+            border: Border::default(),
+            device: Device::default(),
+            variant: None,
+            autotune: false,
+            limits: Limits::default(),
+            report: Report::default(),
+            cpu_times: 1.0,
+        }
+    }
+}
