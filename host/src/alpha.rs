@@ -183,6 +183,39 @@ impl std::fmt::Display for Alpha {
     }
 }
 
+impl Alpha {
+    /// What the last channel of a result is, for a source whose last channel is `extra`; none if it
+    /// was taken away.
+    ///
+    /// [`Alpha::Premultiply`] and [`Alpha::Premultiplied`] say what the channel is, whatever its
+    /// source says.
+    ///
+    /// ```
+    /// use apron::{Alpha, Extra};
+    ///
+    /// assert_eq!(Alpha::Auto.of_result(Extra::Band), Some(Extra::Band));
+    /// assert_eq!(Alpha::Premultiply.of_result(Extra::Unspecified), Some(Extra::Straight));
+    /// assert_eq!(Alpha::Drop.of_result(Extra::Straight), None);
+    /// ```
+    pub fn of_result(self, extra: Extra) -> Option<Extra> {
+        match self {
+            Self::Auto | Self::Keep | Self::Filter => Some(extra),
+            Self::Premultiply => Some(Extra::Straight),
+            Self::Premultiplied => Some(Extra::Premultiplied),
+            Self::Drop | Self::Flatten(_) => None,
+        }
+    }
+
+    /// The mode that does for straight alpha what this one does for `extra`.
+    pub(crate) fn for_kind(self, extra: Extra) -> Self {
+        match (self, extra) {
+            (Self::Auto, Extra::Premultiplied) => Self::Premultiplied,
+            (Self::Auto, Extra::Band | Extra::Unspecified) => Self::Filter,
+            (mode, _) => mode,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,12 +46,10 @@ pub use filter::parameters::{Parameter, Preset};
 pub use filter::{Filter, Form, RowAndColumn};
 pub use gradient::Gradient;
 pub use half::f16;
+pub use image::convert::{AsImage, AsImageMut};
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{
-    AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar,
-    Shape,
-};
+pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
 pub use pipeline::Pipeline;
 pub use plan::Plan;
 pub use plan::auto::{ReckonedGpu, Reckoning, Work};

@@ -1,8 +1,10 @@
 //! Factors a window of taps into a row and a column, if it is their product, or into two of each,
 //! if it is the sum of two products.
 
-use super::RowAndColumn;
 use crate::Result;
+
+/// Taps of a row and of a column, whose products are those of a window.
+pub type RowAndColumn = (Vec<f64>, Vec<f64>);
 
 /// A row and a column of taps.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,10 @@ pub(crate) mod parameters;
 mod presets;
 mod syntax;
 mod table;
+mod view;
 pub(crate) mod whole;
 
+pub use factor::RowAndColumn;
 pub(crate) use factor::lowest_bit;
 
 use std::hash::{Hash, Hasher};
@@ -68,9 +70,6 @@ pub(crate) trait Fact: Send + Sync + Sized + 'static {
     /// Computes it.
     fn of(filter: &Filter) -> Self;
 }
-
-/// Taps of a row and of a column, whose products are those of a window.
-pub type RowAndColumn = (Vec<f64>, Vec<f64>);
 
 /// Products of rows and columns that add up to a filter's taps, but for roundings in f64.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -412,11 +411,24 @@ impl Filter {
     /// The filter for bytes made of bytes.
     pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
         if self.bytes.get().is_none() {
-            let whole = Whole::new(self)?;
+            let whole = self.whole()?;
             let filter = whole.view(self);
             _ = self.bytes.set(Arc::new(OfBytes { whole, filter }));
         }
         Ok(self.bytes.get().expect("it was set"))
+    }
+
+    /// The whole numbers that define a byte.
+    fn whole(&self) -> Result<Whole> {
+        match self.form() {
+            Form::Table(taps) => Whole::of_table(taps),
+            Form::Product { row, column } => Ok(Whole::of_product(row, column)),
+            Form::Sum { point, terms } => {
+                let terms: Vec<_> =
+                    terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
+                Ok(Whole::of_sum(point, &terms))
+            }
+        }
     }
 
     /// Two products that add up to taps given one by one, where that is much fewer to compute.

@@ -2,7 +2,7 @@
 //!
 //! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over
 //! that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a
-//! byte. The form that the filter was given in ([`Filter::form`]) decides which whole numbers:
+//! byte. The form that the filter was given in ([`Filter::form`](crate::Filter::form)) decides which whole numbers:
 //!
 //! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
 //!    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any
@@ -22,9 +22,7 @@
 //! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over
 //! a product fit 128 bits.
 
-use super::{Filter, Form, RowAndColumn, Sum, Taps};
 use crate::Result;
-use crate::filter::factor::Factors;
 
 /// The greatest d of a mean whose taps are not all 1/d.
 const GREATEST_DIVISOR: u64 = 1 << 16;
@@ -96,11 +94,11 @@ impl Divisor {
     }
 
     /// A numerator over the divisor, rounded to f64 once.
-    fn quotient(self, numerator: i64) -> f64 {
+    pub(super) fn quotient(self, numerator: i64) -> f64 {
         self.over(numerator.into())
     }
 
-    fn over(self, numerator: i128) -> f64 {
+    pub(super) fn over(self, numerator: i128) -> f64 {
         match self {
             Self::Number(divisor) => numerator as f64 / divisor as f64,
             Self::PowerOfTwo(shift) => scaled(numerator as f64, -shift),
@@ -109,19 +107,7 @@ impl Divisor {
 }
 
 impl Whole {
-    pub(super) fn new(filter: &Filter) -> Result<Self> {
-        match filter.form() {
-            Form::Table(taps) => Self::of_table(taps),
-            Form::Product { row, column } => Ok(Self::of_product(row, column)),
-            Form::Sum { point, terms } => {
-                let terms: Vec<_> =
-                    terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
-                Ok(Self::of_sum(point, &terms))
-            }
-        }
-    }
-
-    fn of_table(taps: &[f64]) -> Result<Self> {
+    pub(super) fn of_table(taps: &[f64]) -> Result<Self> {
         if let Some((numerators, divisor)) =
             mean(taps).filter(|(numerators, _)| sum(numerators) <= TABLE_SUM.into())
         {
@@ -136,7 +122,7 @@ impl Whole {
         Ok(Self { taps: WholeTaps::Table(numerators), divisor: Divisor::PowerOfTwo(shift) })
     }
 
-    fn of_product(row: &[f64], column: &[f64]) -> Self {
+    pub(super) fn of_product(row: &[f64], column: &[f64]) -> Self {
         if let (Some((across, by_row)), Some((down, by_column))) = (mean(row), mean(column)) {
             let divisor = by_row.checked_mul(by_column).filter(|divisor| *divisor <= 1 << 61);
             let is_small = 255 * sum(&across).saturating_mul(sum(&down)) <= 1 << 61;
@@ -150,7 +136,7 @@ impl Whole {
         Self::of_sum(0.0, &[(row, column)])
     }
 
-    fn of_sum(point: f64, terms: &[(&[f64], &[f64])]) -> Self {
+    pub(super) fn of_sum(point: f64, terms: &[(&[f64], &[f64])]) -> Self {
         let least = |taps: &mut dyn Iterator<Item = &[f64]>| {
             let shifts = taps.filter_map(|taps| greatest_shift(taps, FACTOR_SUM));
             shifts.min().unwrap_or(0)
@@ -191,51 +177,6 @@ impl Whole {
             WholeTaps::Products { terms, .. } if terms.len() <= 2 => Some(terms),
             _ => None,
         }
-    }
-
-    /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a
-    /// power of two, and correctly rounded if it is a mean's. What is estimated is estimated with
-    /// these.
-    pub(super) fn view(&self, filter: &Filter) -> Filter {
-        let mut view = filter.clone();
-        view.forget_facts();
-        let (cols, middle) = (view.cols, view.rows / 2 * view.cols + view.cols / 2);
-        match (&self.taps, &mut view.taps) {
-            (WholeTaps::Table(numerators), Taps::Dense { taps, .. }) => {
-                taps.iter_mut()
-                    .zip(numerators)
-                    .for_each(|(tap, &numerator)| *tap = self.divisor.quotient(numerator));
-            }
-            (WholeTaps::Table(_), Taps::Product(_)) => {}
-            (WholeTaps::Products { terms, point, divisors }, taps) => {
-                let over = |taps: &[i64], divisor: Divisor| {
-                    taps.iter().map(|&tap| divisor.quotient(tap)).collect()
-                };
-                let mut pairs: Vec<RowAndColumn> = terms
-                    .iter()
-                    .map(|(row, column)| (over(row, divisors.0), over(column, divisors.1)))
-                    .collect();
-                match taps {
-                    Taps::Product(factors) => {
-                        let (row, column) = pairs.swap_remove(0);
-                        *factors = Factors { row, column };
-                    }
-                    Taps::Dense { taps, .. } => {
-                        for (at, tap) in taps.iter_mut().enumerate() {
-                            let product = |(row, column): &(Vec<i64>, Vec<i64>)| {
-                                i128::from(row[at % cols]) * i128::from(column[at / cols])
-                            };
-                            let start = if at == middle { *point } else { 0 };
-                            *tap =
-                                self.divisor.over(start + terms.iter().map(product).sum::<i128>());
-                        }
-                        let point = self.divisor.over(*point);
-                        view.sum = Some(Sum { point, terms: pairs, is_given: true });
-                    }
-                }
-            }
-        }
-        view
     }
 }
 
@@ -356,6 +297,7 @@ fn power(exponent: i32) -> f64 {
 mod tests {
     use super::super::OfBytes;
     use super::*;
+    use crate::Filter;
 
     fn whole(filter: &Filter) -> Whole {
         filter.of_bytes().unwrap().whole.clone()

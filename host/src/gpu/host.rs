@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use super::device::Gpu;
 use super::memory::Pinned;
-use crate::image::{AsImage, AsImageMut, ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::convert::{AsImage, AsImageMut};
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::{Error, Result};
 
 /// An image in host memory that GPUs copy from and to by themselves (pinned, or page-locked,

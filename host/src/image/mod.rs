@@ -1,6 +1,6 @@
 //! Images in host memory: borrowed views with a stride, and an owned image.
 
-mod convert;
+pub(crate) mod convert;
 #[cfg(feature = "image")]
 pub(crate) mod dynamic;
 mod format;
@@ -10,7 +10,6 @@ pub(crate) mod planes;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU takes whole pictures"))]
 pub(crate) mod stored;
 
-pub use convert::{AsImage, AsImageMut};
 pub use format::{Format, Layout, Pixel, Scalar};
 pub use number::Number;
 

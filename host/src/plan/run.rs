@@ -9,8 +9,9 @@ use super::{Channels, Plan, agree, pixels};
 use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
+use crate::image::convert::{AsImage, AsImageMut};
 use crate::image::stored::{StoredView, StoredViewMut};
-use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::problem::Place;
 use crate::progress::{Call, Stage};
 use crate::threads::Effort;
