@@ -200,7 +200,7 @@ fn stored(variant: Variant) -> Vec<Group> {
     let own: Vec<_> = own.map(|(input, result, part)| (input, result, sizes_of(part))).collect();
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
-            // For larger taps, passes in f64 make bytes of bytes.
+            // With larger taps, exact passes would make bytes of bytes.
             Family::Separable => Window::blur_pair(size, size, 4100 + size as u64),
             _ => Window::blur(size, size, 4100 + size as u64),
         };
@@ -386,8 +386,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
 }
 
 /// Entries that no variant owns: gradients; colours weighted by alpha; interleaved f32 that become
-/// planes; uncertain bytes that are resolved; bytes of wide separable windows by passes in f64,
-/// which define them beyond 65536 taps.
+/// planes; uncertain bytes that are resolved; bytes of wide separable windows by exact passes.
 #[cfg(feature = "gpu")]
 fn shared() -> Result<(), Failed> {
     let one = |window, border, problem| Group { window, border, problems: vec![problem] };

@@ -837,7 +837,7 @@ mod on_gpu {
         ]
     }
 
-    /// Filters that are sums of products, on every type. Bytes made of bytes go by passes in f64.
+    /// Filters that are sums of products, on every type. Exact passes make bytes of bytes.
     fn sums(name: &str, selection: Selection) -> Result<(), Failed> {
         let windows =
             ["unsharp:sigma=2", "log:sigma=1.5", "unsharp:sigma=9", "dog:sigma=1,wider=9"]
