@@ -122,8 +122,8 @@ fn same_bytes() -> Outcome {
     Ok(())
 }
 
-/// Small windows on floats and on 16-bit integers give the same bits on each device, although
-/// devices differ in the order of sums that is fastest for them.
+/// Small windows on floats and on 16-bit integers give the same bits on each device, although each
+/// device has another fastest order of sums.
 fn same_bits() -> Outcome {
     let floats =
         picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();

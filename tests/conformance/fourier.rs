@@ -111,8 +111,9 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Pictures with a few NaN and infinities: under taps of both signs and of zero, under windows in
-/// parts, at the ends of tiles, beyond every border, and with NaN or an infinity outside the image.
+/// Pictures with a few NaN and infinities. Taps have both signs and zeros, or one sign; some
+/// windows have parts. Special pixels lie at the ends of tiles and beyond every border. Some border
+/// constants are NaN or infinite.
 pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     let whole = |cols: usize, rows: usize| -> Window {
         let taps: Vec<f32> = (0..cols * rows).map(|i| (i * 7 % 11 % 3) as f32 - 1.0).collect();

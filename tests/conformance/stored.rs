@@ -1442,7 +1442,7 @@ mod on_gpu {
         windows.into_iter().enumerate().flat_map(of_window).collect()
     }
 
-    /// So many uncertain results that their work list overflows, up to all results of a picture.
+    /// The work list overflows with uncertain results; in some pictures all results are uncertain.
     fn uncertain(selection: Selection) -> Vec<Bytes> {
         let half = |size: usize| vec![0.5 / (size * size) as f32; size * size];
         let ties = Window::dense("half a mean", 5, 5, &half(5));
@@ -1520,8 +1520,7 @@ mod on_gpu {
             (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
             // Longer than the sums that exact passes accumulate before they carry.
             (Window::random_pair(8300, 7, 76), Border::Reflect, shape(23, 5, 1), some),
-            // So many results are uncertain that exact passes compute all of them after the
-            // estimate.
+            // Too many results are uncertain: exact passes compute all of them after the estimate.
             (
                 preset("gaussian:sigma=5"),
                 Border::Reflect101,
