@@ -172,7 +172,7 @@ fn of_bytes() -> impl Iterator<Item = Group> {
     })
 }
 
-/// Bytes whose last columns take half a small folded tile, so that a tile computes them for two rows
+/// Bytes whose last columns take half a small folded tile, so one tile computes them for two rows
 /// of tiles. Pictures have three such rows, two, or no other columns.
 #[cfg(feature = "gpu")]
 fn halves() -> impl Iterator<Item = Group> {
