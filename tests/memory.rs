@@ -1,6 +1,6 @@
-//! The memory that the CPU engine needs in addition to the source and the destination, for images
-//! of any size: at most 16 MiB and a few rows for each thread; and the error if it cannot be
-//! allocated.
+//! The memory that the CPU engine needs in addition to source and destination, for images of any
+//! size: at most 16 MiB and a few rows for each thread. Also tests the error if an allocation
+//! fails.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,15 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use apron::{Border, Device, Error, Filter, Image, Pixel, Plan, Result, Variant};
 
-/// Counts what is allocated, and the most that ever was; lets one large allocation fail.
+/// Counts allocated bytes and their peak. Can make one large allocation fail.
 struct Counting;
 
-/// From here on, allocations may fail: smaller ones are no larger than what any program needs, and
-/// Rust ends the process if the system denies them.
+/// Bytes of an allocation from which on it may fail. Smaller allocations belong to any program, and
+/// Rust ends the process if the system denies one.
 const LARGE: usize = 1 << 17;
 
-/// The number of the large allocation that fails, counted down to 0; not set if it is as great as
-/// can be.
+/// The number of the large allocation that fails, counted down to 0. `usize::MAX`: none fails.
 static FAIL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// All tests share the counts.
@@ -28,8 +27,8 @@ fn alone() -> MutexGuard<'static, ()> {
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does the work. `realloc` and `alloc_zeroed` are the trait's own,
-// which call these two.
+// SAFETY: the system's allocator does the work. `realloc` and `alloc_zeroed` are the trait's own
+// methods, which call these two.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE
@@ -40,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
         }
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { System.alloc(layout) }
     }
 
@@ -54,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes allocated while a picture is filtered, beyond those from before.
+/// The peak of bytes allocated while a picture is filtered, beyond those allocated before.
 fn extra<S: Pixel, D: Pixel>(filter: &Filter, size: (usize, usize), channels: usize) -> usize {
     let plan = Plan::builder(filter).device(Device::Cpu).build().unwrap();
     let src = Image::<S>::zeroed(size.0, size.1, channels).unwrap();
@@ -81,7 +80,7 @@ fn scratch_does_not_grow_with_the_image() {
         random(1, 101),
         "gaussian:sigma=1".parse().unwrap(),
         "gaussian:sigma=15".parse().unwrap(),
-        // Too large for results defined by the sum over all taps.
+        // More than 65536 taps.
         "gaussian:sigma=35".parse().unwrap(),
     ];
     for filter in &filters {
@@ -103,7 +102,7 @@ fn scratch_does_not_grow_with_the_image() {
             );
         }
     }
-    // The count counts: a picture of its own is more than that.
+    // The counter works: a picture of this size exceeds the limit.
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     drop(Image::<u8>::zeroed(5000, 5000, 1).unwrap());
@@ -128,7 +127,7 @@ fn job<S: Pixel, D: Pixel>(
     Ok(dst)
 }
 
-/// Pixels from 0 to 250, in memory that may be denied.
+/// Pixels from 0 to 250. The allocation may fail.
 fn crowd<P: Pixel>(len: usize) -> Result<Vec<P>> {
     let mut pixels = Vec::new();
     pixels.try_reserve_exact(len).map_err(|_| Error::HostMemory { bytes: len })?;
@@ -147,7 +146,7 @@ fn an_allocation_that_fails_is_an_error() {
     for (filter, variant) in [
         ("gaussian:sigma=2", None),
         ("gaussian:sigma=2", Some(Variant::DirectNaive)),
-        // Results in 8 bits are settled by passes in f64.
+        // Exact sums resolve the results in 8 bits.
         ("gaussian:sigma=35", None),
         ("motion:length=15,angle=20", None),
         ("motion:length=71,angle=20", Some(Variant::Fourier)),
@@ -159,7 +158,7 @@ fn an_allocation_that_fails_is_an_error() {
     assert!(failed > 30, "{failed} allocations were denied");
 }
 
-/// Runs the job until none of its large allocations is left to deny; how many were.
+/// Denies each large allocation of the job in turn. Returns their number.
 fn denied<P: Pixel>(job: impl Fn() -> Result<Image<P>>, what: &str) -> usize {
     let expected = match job() {
         Err(Error::Unsupported { .. }) => return 0,
@@ -171,7 +170,7 @@ fn denied<P: Pixel>(job: impl Fn() -> Result<Image<P>>, what: &str) -> usize {
         let result = job();
         let spare = FAIL.swap(usize::MAX, Ordering::Relaxed);
         match result {
-            // It did not come to this one.
+            // The job made fewer large allocations than this.
             Ok(found) if spare <= number => {
                 assert!(found == expected, "{what}: another result");
                 return number;
@@ -180,7 +179,7 @@ fn denied<P: Pixel>(job: impl Fn() -> Result<Image<P>>, what: &str) -> usize {
             other => panic!("{what}: allocation {number} was denied: {:?}", other.map(drop)),
         }
         let left = NOW.load(Ordering::Relaxed).saturating_sub(before);
-        // What is kept for the next job, such as a thread's own room, is no more than that.
+        // Less than a large allocation may be kept for the next job, such as a thread's own memory.
         assert!(left < LARGE, "{what}: {left} bytes are left of a job that failed");
         assert!(
             job().unwrap() == expected,

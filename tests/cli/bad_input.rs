@@ -1,10 +1,10 @@
-//! Bad input: one line that names it, an exit code other than zero, and nothing written.
+//! Bad input: one line that names it, a nonzero exit code, and no output written.
 
 use libtest_mimic::{Failed, Trial};
 
 use crate::tool::{Bench, PICTURES, npy, refuse};
 
-/// Name, arguments, and words that the line must hold.
+/// Name, arguments, and words that the line must have.
 type Case = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -254,7 +254,7 @@ fn refused(&(_, arguments, words): &Case) -> Result<(), Failed> {
     refuse(&bench, arguments, words)
 }
 
-/// What stood at the output before is still there after a failure, whichever side fails.
+/// An old output file is unchanged after a failure of input or output.
 fn old_output_is_kept() -> Result<(), Failed> {
     let bench = bench();
     bench.put("out.png", b"something that somebody needs");

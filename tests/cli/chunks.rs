@@ -1,4 +1,5 @@
-//! Large arrays from file to file in chunks: the same files as in one piece, with less memory.
+//! Large arrays filtered from file to file in chunks: the same output as in one piece, with less
+//! memory.
 
 use std::ffi::OsString;
 
@@ -9,7 +10,7 @@ use crate::tool::{Bench, npy, refuse, said};
 
 const SCRIPT: &str = include_str!("../scipy/chunks.py");
 
-/// The Python that has the libraries which judge, or why there is none.
+/// The Python with the libraries for checks, or the reason why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
     scipy::python_with("import numpy, tifffile, PIL.Image")
 }
@@ -28,7 +29,7 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
     ]
 }
 
-/// How a TIFF is written.
+/// The format of a TIFF.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     big: bool,
@@ -36,13 +37,13 @@ struct Kind {
     reversed: bool,
     rows_per_strip: usize,
     compression: u16,
-    /// 1 for grey, 2 for RGB; 0 where white is 0.
+    /// 1 for grey, 2 for RGB; 0 for grey where white is 0.
     photometric: u16,
-    /// Bytes of a sample, and its format: 1 whole, 3 float.
+    /// Bytes of a sample, and its format: 1 for integers, 3 for floats.
     sample: (usize, u16),
 }
 
-/// A TIFF of so many rows and columns of samples, whose strips lie in reverse order.
+/// A TIFF of this many rows, columns and channels, with its strips in reverse order.
 fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[u8]) -> Vec<u8> {
     let number = |value: u64, bytes: usize| {
         let all = value.to_le_bytes();
@@ -54,7 +55,7 @@ fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[
     };
     let (bytes, format) = kind.sample;
     let mut file = if kind.reversed { b"MM".to_vec() } else { b"II".to_vec() };
-    // The directory's place is put in later.
+    // The directory's offset is written later.
     file.extend(number(if kind.big { 43 } else { 42 }, 2));
     if kind.big {
         file.extend([number(8, 2), number(0, 2)].concat());
@@ -115,8 +116,8 @@ fn tiff(kind: Kind, (height, width, channels): (usize, usize, usize), values: &[
     file
 }
 
-/// Uncompressed strips of any height and order, of both byte orders and kinds of TIFF; what lies in
-/// the file in another way is read as a whole, as ever.
+/// Uncompressed strips of any height and order, in both byte orders and both forms of TIFF. Files
+/// with other layouts are read as a whole.
 fn tiffs() -> Result<(), Failed> {
     let bench = Bench::new();
     let plain = Kind {
@@ -144,7 +145,7 @@ fn tiffs() -> Result<(), Failed> {
             (2, _) => "<u2",
             _ => "<f4",
         };
-        // Floats of 16 bits: whole numbers from 0 to 250, by way of their bits.
+        // 16-bit floats: whole numbers from 0 to 250, given by their bits.
         let values: Vec<u8> = match kind.sample {
             (2, 3) => (0..41 * 30 * channels)
                 .flat_map(|i| half::f16::from_f32((i * 7919 % 251) as f32).to_le_bytes())
@@ -181,12 +182,12 @@ fn tiffs() -> Result<(), Failed> {
             return Err(format!("{kind:?} was filtered in chunks").into());
         }
     }
-    // From an array too, whatever strips the result gets.
+    // Also from an array, with any strips in the result.
     bench.put("words.npy", &npy("<u2", "(410, 300, 3)", &values("<u2", 410 * 300 * 3)));
     both(&bench, "words.npy", "words.tif", &[])
 }
 
-/// So many values of a type, each another than its neighbours.
+/// Values of a type, each different from its neighbours.
 fn values(descr: &str, count: usize) -> Vec<u8> {
     let value = |i: usize| (i * 7919 % 251) as u8;
     let bytes = |i| match descr {
@@ -258,7 +259,7 @@ fn same() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Limits are on what is in memory.
+/// Limits apply to the data in memory.
 fn memory() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("<f4", "(100, 90)", &values("<f4", 9000)));
@@ -302,7 +303,7 @@ fn cut_off() -> Result<(), Failed> {
         sample: (1, 1),
     };
     let mut cut = tiff(kind, (41, 30, 1), &values("|u1", 41 * 30));
-    // The strip counts say more than the file holds.
+    // The strip sizes exceed the file.
     let end = cut.len() - 60;
     cut.truncate(end);
     bench.put("in.tif", &cut);

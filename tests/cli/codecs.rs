@@ -1,6 +1,6 @@
-//! Pictures in files, through the tool alone: what one format holds, the next one gets. Judged by
-//! other programs in `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`, where Python
-//! has them.
+//! Pictures in files, through the tool alone: every format passes its contents on to the next.
+//! Where Python has the libraries, `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`
+//! check them with other programs.
 
 use std::ffi::OsString;
 
@@ -14,12 +14,12 @@ const ANIMATIONS: &str = include_str!("../scipy/animations.py");
 const EXTRA: &str = include_str!("../scipy/extra.py");
 const METADATA: &str = include_str!("../scipy/metadata.py");
 
-/// The Python that has the libraries which judge, or why there is none.
+/// The Python with the libraries for checks, or the reason why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, tifffile, PIL.Image")
 }
 
-/// As [`probe`], for what judges samples behind the colours.
+/// As [`probe`], for the checks of extra samples after the colours.
 pub(crate) fn probe_extra() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, OpenEXR, scipy.ndimage, tifffile, PIL.Image")
 }
@@ -58,7 +58,7 @@ fn copied(bench: &Bench, input: &str, output: &str, more: &[&str]) -> Result<(),
     Ok(bench.succeed(&[&["filter", input, output, "--quiet"], &IDENTITY[..], more].concat())?)
 }
 
-/// Through every format that holds several pictures, and one by one.
+/// Through every format for several pictures, and one by one.
 fn frames() -> Result<(), Failed> {
     let bench = Bench::new();
     let array = npy("|u1", "(4, 5, 6, 3)", &stack());
@@ -102,7 +102,7 @@ fn pages_that_cannot_be_kept() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A picture that is cut off is refused, and with `--lenient` kept as far as it goes.
+/// A truncated picture is refused. With `--lenient`, the existing part is kept.
 fn damaged() -> Result<(), Failed> {
     let bench = Bench::new();
     for (name, whole) in [("cut.png", PICTURES[0].1), ("cut.jpg", PICTURES[1].1)] {
@@ -129,7 +129,7 @@ fn damaged() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A window reaches over rows, never into the next slice.
+/// A window spans rows, never slices.
 fn slices() -> Result<(), Failed> {
     let bench = Bench::new();
     let values: Vec<u8> = [[10u8; 20], [200; 20], [0; 20]].concat();
@@ -154,7 +154,7 @@ fn slices() -> Result<(), Failed> {
     }
 }
 
-/// Types that are filtered as f32 come back as they were, rounded and saturated.
+/// Types that are filtered as f32 return to their type, rounded and saturated.
 fn types() -> Result<(), Failed> {
     let bench = Bench::new();
     let of =
@@ -165,7 +165,7 @@ fn types() -> Result<(), Failed> {
     bench.succeed(&[&["filter", "a.npy", "half.tif"], &half[..]].concat())?;
     copied(&bench, "half.tif", "half.npy", &[])?;
     bench.succeed(&[&["filter", "a.npy", "twice.npy"], &twice[..]].concat())?;
-    // 3.5 and 0.5 go to the even neighbour, 16383.5 too.
+    // 3.5, 0.5 and 16383.5 go to the even neighbour.
     let right = bench.get("half.npy")? == npy("<i2", "(2, 2)", &of([-150, 4, 16384, 0]))
         && bench.get("twice.npy")? == npy("<i2", "(2, 2)", &of([-600, 14, 32767, 2]));
     if right { Ok(()) } else { Err("the values are others".into()) }

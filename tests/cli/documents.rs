@@ -1,4 +1,4 @@
-//! The commands that `README.md` and `cli/README.md` show, run as they stand there.
+//! The commands in `README.md` and `cli/README.md`, run unchanged.
 
 use std::process::{Command, Output};
 
@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     .into()
 }
 
-/// What the commands read. Files are made by the tool from these.
+/// The inputs of the commands. The tool makes the files from these lines.
 const INPUTS: &str = "
 apron filter assets/astronaut.png photo.png --filter identity
 apron filter assets/astronaut.png photo.jpg --filter identity
@@ -61,12 +61,12 @@ fn commands(text: &str, least: usize) -> Result<(), Failed> {
     }
 }
 
-/// The lines of a text's blocks that run the tool, without their comments.
+/// The lines of a text's code blocks that run the tool, without their comments.
 fn shown(text: &str) -> impl Iterator<Item = &str> {
     let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split_once("```"));
     let lines = blocks.flat_map(|(block, _)| block.lines());
     let lines = lines.map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim());
-    // Videos need a program that is not ours, and PTX files a build.
+    // Videos need another program, and PTX files need a build.
     lines.filter(|line| {
         line.split(' ').any(|word| word == "apron")
             && !line.contains("ffmpeg")
@@ -80,7 +80,7 @@ fn succeed(bench: &Bench, line: &str) -> Result<(), Failed> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}, {said}").into()) }
 }
 
-/// Runs a line in a shell that finds the tool by its name.
+/// Runs a line in a shell whose search path has the tool.
 fn shell(bench: &Bench, line: &str) -> Result<Output, Failed> {
     let tool = apron()?.canonicalize()?;
     let folder = tool.parent().ok_or("the tool is in no folder")?.as_os_str();

@@ -1,5 +1,5 @@
 //! Faults of the machine in the middle of a job: no incomplete file appears under an output's name,
-//! and a file that was there before is unchanged.
+//! and an old file there is unchanged.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -27,16 +27,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const OLD: &[u8] = b"something that somebody needs";
 
-/// A shell's line, with the tool as `$0`.
+/// A shell command, with the tool as `$0`.
 fn shell(bench: &Bench, line: &str) -> Result<Command, Failed> {
     let mut command = Command::new("sh");
     command.args(["-c", line]).arg(apron()?).current_dir(bench.path());
-    // As many threads and arenas everywhere, since address space is what is limited.
+    // The same number of threads and arenas everywhere, because the test limits address space.
     command.envs([("RAYON_NUM_THREADS", "2"), ("MALLOC_ARENA_MAX", "2")]);
     Ok(command)
 }
 
-/// The tool said one line, which has these words, and ended with 1.
+/// The tool printed one line with these words, and its exit code was 1.
 fn refused(output: &Output, words: &[&str]) -> Result<(), Failed> {
     let line = String::from_utf8_lossy(&output.stderr);
     let right =
@@ -48,7 +48,7 @@ fn refused(output: &Output, words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// The files there are these and no others.
+/// The folder holds exactly these files.
 fn files_are(bench: &Bench, names: &[&str]) -> Result<(), Failed> {
     let found: Vec<_> = bench.contents().into_keys().collect();
     let expected: Vec<_> = names.iter().map(|name| bench.path().join(name)).collect();
@@ -59,7 +59,7 @@ fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".apron-"))
 }
 
-/// Starts a job that writes for a while, and waits until it does.
+/// Starts a job that writes for a while, and waits until it writes.
 fn writing(bench: &Bench) -> Result<Child, Failed> {
     let arguments = [
         "filter",
@@ -101,7 +101,7 @@ fn stopped(signal: &str) -> Result<(), Failed> {
     let mut rng = fastrand::Rng::with_seed(5);
     let noise: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(7000 * 5000 * 3).collect();
     bench.put("in.raw", &noise);
-    // On a busy machine the tool may have done its work before the signal comes.
+    // On a busy machine the tool may have finished before the signal arrives.
     let mut ended: Result<(), Failed> = Err("it was never ended by a signal".into());
     for _ in 0..5 {
         bench.put("out.png", OLD);
@@ -121,7 +121,7 @@ fn stopped(signal: &str) -> Result<(), Failed> {
     if bench.get("out.png")? != OLD {
         return Err("the old file is not what it was".into());
     }
-    // Who is killed outright cannot clean up: the part is left under a name that says so.
+    // A killed process cannot clean up: its partial file has a name that says so.
     let left = std::fs::read_dir(bench.path())?
         .flatten()
         .filter(|file| is_unfinished(&file.path()))
@@ -152,7 +152,7 @@ fn by_signal(status: ExitStatus) -> bool {
     !status.success()
 }
 
-/// A file that may not grow as far as it must: what writing says is what a full disk makes it say.
+/// A limit on the file's size, so that writing fails as on a full disk.
 fn disk_full() -> Result<(), Failed> {
     for (output, format) in
         [("out.png", ""), ("out.npy", ""), ("taps.npy", ""), ("new.jpg", "--quality 100")]
@@ -171,7 +171,7 @@ fn disk_full() -> Result<(), Failed> {
         if old {
             bench.put(output, OLD);
         }
-        // Blocks of 512 bytes; without the trap the system would end the process.
+        // The limit is in blocks of 512 bytes. Without the trap the system would end the process.
         let output_of =
             shell(&bench, &format!("trap '' XFSZ; ulimit -f 40; exec \"$0\" {command}"))?
                 .output()?;
@@ -184,7 +184,7 @@ fn disk_full() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Text to a full device.
+/// Text output to a full device.
 fn stdout_full() -> Result<(), Failed> {
     let bench = Bench::new();
     for command in ["taps --filter sobel-x", "info", "filters"] {
@@ -196,7 +196,7 @@ fn stdout_full() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Something that is no file is not replaced by one.
+/// An output that is not a regular file is not replaced.
 fn output_is_a_device() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", PICTURES[2].1);
@@ -212,7 +212,7 @@ fn output_is_a_device() -> Result<(), Failed> {
     files_are(&bench, &["in.png"])
 }
 
-/// A third of a gigabyte in, another out, and less than that of address space.
+/// An input and an output of a third of a gigabyte each, with less address space than that.
 fn memory_exhausted() -> Result<(), Failed> {
     let bench = Bench::new();
     std::fs::File::create(bench.path().join("in.raw"))?.set_len(9000 * 9000 * 4)?;
@@ -231,7 +231,7 @@ fn memory_exhausted() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of many pictures, the bad one fails and the others are done.
+/// Of many pictures, the bad one fails and the others are filtered.
 fn one_of_many() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("a.png", PICTURES[2].1);

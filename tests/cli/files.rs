@@ -1,4 +1,4 @@
-//! Files in and out: the output is the requested one.
+//! Files in and out: the output has the requested contents.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -13,7 +13,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A small array, against sums done by hand.
+/// A small array, against sums computed by hand.
 fn array() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("|u1", "(2, 3)", &[1, 2, 3, 4, 5, 60]));

@@ -1,5 +1,5 @@
-//! Pictures that follow one another, on pipes and with `--frames`, and bytes behind a picture:
-//! every byte of an input is a picture's, or is named.
+//! Sequences of pictures, on pipes and with `--frames`, and bytes after a picture: the tool reads
+//! every byte of an input as part of a picture, or names it.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -37,16 +37,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const IDENTITY: [&str; 4] = ["--filter", "identity", "--device", "cpu"];
 
-/// How pictures of a kind are made for these tests.
+/// How a test makes pictures of a format.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The tool writes them, in this format, from an array of this type with as many channels.
+    /// The tool writes them in this format, from an array of this type and number of channels.
     Tool(&'static str, &'static str, usize),
-    /// By hand: the number of a PNM, with as many bits.
+    /// By hand: the number of a PNM format, and its bits.
     Pnm(u8, u8),
 }
 
-/// Every kind that says where it ends, and a format that holds its pixels.
+/// Every format whose files say where they end, each with an output format that holds its pixels.
 const KINDS: [(Source, &str); 21] = [
     (Source::Tool("png", "|u1", 3), "pam"),
     (Source::Tool("png", "<u2", 1), "pam"),
@@ -144,10 +144,10 @@ fn pnm(rng: &mut fastrand::Rng, form: u8, bits: u8, width: usize, height: usize)
     file
 }
 
-/// A file, and what the tool makes of it.
+/// A file, and the tool's output for it.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Pictures of a kind in several sizes, and what each gives by itself.
+/// Pictures of a format in several sizes, and the output for each alone.
 fn pictures(bench: &Bench, source: Source, format: &str) -> Result<Vec<Pair>, Failed> {
     let sizes = [(7, 5), (1, 1), (40, 3), (2, 33), (16, 16)];
     let pictures = sizes.into_iter().enumerate().map(|(index, size)| {
@@ -173,7 +173,7 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<u8> {
     parts.into_iter().flatten().copied().collect()
 }
 
-/// The tool's answer to a stream: its code, its output and what it said.
+/// The tool's answer to a stream: exit code, stdout and stderr.
 fn answer(
     bench: &Bench,
     input: &[u8],
@@ -183,7 +183,7 @@ fn answer(
     Ok((output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
-/// Holds an answer to what is expected of it; a word that is empty means that nothing is said.
+/// Compares an answer with the expected one. An empty word means that stderr must be empty.
 fn expect(
     name: &str,
     (code, out, line): (Option<i32>, Vec<u8>, String),
@@ -193,7 +193,7 @@ fn expect(
     let right = code == Some(right_code)
         && out == right_out
         && words.iter().all(|word| if word.is_empty() { line.is_empty() } else { line.contains(word) })
-        // What a JPEG's segments say may be named in a line of its own.
+        // The segments of a JPEG may be named on a line of their own.
         && (right_code == 0 || line.lines().count() == 1);
     if right {
         return Ok(());
@@ -205,7 +205,7 @@ fn expect(
     .into())
 }
 
-/// 1, 2 and 5 frames of different sizes give what each gives by itself, one after the other.
+/// 1, 2 and 5 frames of different sizes give the output of each alone, one after the other.
 fn each_is_one() -> Result<(), Failed> {
     let bench = Bench::new();
     for (source, format) in KINDS {
@@ -217,7 +217,7 @@ fn each_is_one() -> Result<(), Failed> {
             );
             let name = format!("{count} {}", source.name());
             expect(&name, answer(&bench, &input, &["--format", format])?, (0, &expected, &[""]))?;
-            // In as many threads as one likes.
+            // With any number of threads.
             expect(
                 &name,
                 answer(&bench, &input, &["--format", format, "-j", "1"])?,
@@ -225,7 +225,7 @@ fn each_is_one() -> Result<(), Failed> {
             )?;
         }
     }
-    // What was asked for in the issue.
+    // A case that a user asked for.
     let two = b"P5\n1 1\n255\nAP5\n1 1\n255\nB";
     let both = b"P5\n1 1 255\nAP5\n1 1 255\nB";
     expect("two bytes", answer(&bench, two, &["--format", "pgm"])?, (0, both, &[""]))
@@ -241,7 +241,7 @@ fn not_frames() -> Result<(), Failed> {
         let (first, both) = (joined([&all[0].1]), joined([&all[0].1, &all[1].1]));
         let name = source.name();
         let more = &["--format", format][..];
-        // Padding is no damage, wherever it is.
+        // Padding between or after frames is no damage.
         let padded = [&one[..], &[0; 511], &all[1].0, &[0; 1000]].concat();
         expect(&name, answer(&bench, &padded, more)?, (0, &both, &["1511 bytes", "1511 zeros"]))?;
         let trailer = [&one[..], b"\x01 a trailer"].concat();
@@ -257,7 +257,7 @@ fn not_frames() -> Result<(), Failed> {
         let stranger = if name.starts_with("png") { &other } else { &png };
         let mixed = [&one[..], stranger].concat();
         expect(&name, answer(&bench, &mixed, more)?, (1, &first, &["frame 2", "of one kind"]))?;
-        // Between frames too.
+        // Known data between frames.
         let between = [&two[..], &video(), &all[2].0].concat();
         let three = joined(all[..3].iter().map(|it| &it.1));
         expect(&name, answer(&bench, &between, more)?, (0, &three, &["1040 bytes", "1 MP4"]))?;
@@ -265,7 +265,7 @@ fn not_frames() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a camera writes behind a motion photo.
+/// The data that a camera writes after a motion photo.
 fn video() -> Vec<u8> {
     let mut video = b"\0\0\0\x18ftypmp42\0\0\0\0isommp42\0\0\x03\xf8mdat".to_vec();
     video.extend((0..1008u32).map(|i| (i * 31 % 253) as u8));
@@ -278,7 +278,7 @@ fn truncated() -> Result<(), Failed> {
         let all = pictures(&bench, source, format)?;
         let (first, second, expected) = (&all[0].0, &all[2].0, &all[0].1);
         let is_text = matches!(source, Source::Pnm(1..=3, _));
-        // A digit of the last number may be missing in text, or the space after it.
+        // Text may lack a digit of its last number, or the final space.
         let cuts = [1, 2, second.len() / 3, second.len() / 2, second.len().saturating_sub(30)];
         for cut in cuts.into_iter().filter(|&cut| cut > if is_text { 8 } else { 0 }) {
             let input = [&first[..], &second[..second.len() - cut]].concat();
@@ -287,7 +287,7 @@ fn truncated() -> Result<(), Failed> {
             expect(&name, answer, (1, expected, &["frame 2", "cut off", "--lenient"]))?;
         }
     }
-    // What is there of it, if that is enough.
+    // With `--lenient`, the existing part of a frame, if it is large enough.
     let all = pictures(&bench, Source::Pnm(6, 8), "ppm")?;
     let input = [&all[0].0[..], &all[4].0[..all[4].0.len() - 100]].concat();
     let (code, out, line) = answer(&bench, &input, &["--format", "ppm", "--lenient"])?;
@@ -308,7 +308,7 @@ fn started(bench: &Bench, more: &[&str]) -> Result<Child, Failed> {
     Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
 }
 
-/// What work on another thread gives within half a minute.
+/// The result of work on another thread, within 30 seconds.
 fn in_time<T: Send + 'static>(
     what: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -320,7 +320,7 @@ fn in_time<T: Send + 'static>(
         .map_err(|_| format!("{what}: nothing within 30 s").into())
 }
 
-/// The next frame is sent when the result of the one before is there.
+/// The next frame is sent after the result of the one before has arrived.
 fn pauses() -> Result<(), Failed> {
     let bench = Bench::new();
     for (source, format) in KINDS {
@@ -351,7 +351,7 @@ fn pauses() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whoever reads the result leaves, while frames still come or while none does.
+/// The reader of the results closes its pipe, while frames still arrive or while none does.
 fn closed() -> Result<(), Failed> {
     let bench = Bench::new();
     let picture = Source::Pnm(6, 8).picture(&bench, 1, (640, 480))?;
@@ -364,7 +364,7 @@ fn closed() -> Result<(), Failed> {
         stdin.flush()?;
         stdout.read_exact(&mut [0; 100])?;
         drop(stdout);
-        // The input stays open: only the output's end can end it.
+        // The input stays open: the tool must end because its output is closed.
         for _ in 1..frames {
             if stdin.write_all(&first).is_err() {
                 break;
@@ -384,7 +384,7 @@ fn closed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The most memory that the tool had for so many frames, in KiB, when the last result has come.
+/// The peak memory of the tool, in KiB, when the last of this many results has arrived.
 fn peak(bench: &Bench, picture: &[u8], length: usize, frames: usize) -> Result<u64, Failed> {
     let mut child = started(bench, &["--format", "ppm", "-j", "3"])?;
     let (mut stdin, mut stdout) = (
@@ -417,7 +417,7 @@ fn memory() -> Result<(), Failed> {
     let picture = Source::Pnm(6, 8).picture(&bench, 1, (1000, 700))?;
     let length = answer(&bench, &picture, &["--format", "ppm"])?.1.len();
     let (few, many) = (peak(&bench, &picture, length, 12)?, peak(&bench, &picture, length, 240)?);
-    // Three threads hold a frame of 2 MiB each as it comes, decoded, filtered and as it goes.
+    // Three threads hold frames of 2 MiB: encoded, decoded, filtered, and encoded again.
     if many <= few + (24 << 10) && many < 256 << 10 {
         Ok(())
     } else {
@@ -433,14 +433,14 @@ fn refused_formats() -> Result<(), Failed> {
         let (_, first, _) = answer(&bench, &one, &["--format", format])?;
         let answer = answer(&bench, &two, &["--format", format])?;
         expect(format, answer, (1, &first, &["frame 2", format, "a second", "png, jpg"]))?;
-        // No part is left of a file.
+        // No partial file is left.
         let name = format!("out.{format}");
         let output = piped(&bench, &arguments(&["-", &name], &[]), &two)?;
         if output.status.code() != Some(1) || !bench.contents().is_empty() {
             return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
     }
-    // Such files end where they end, and may come through a pipe.
+    // Files of these formats have no end of their own, but may come through a pipe.
     for format in ["tif", "tga"] {
         let (_, picture, _) = answer(&bench, &one, &["--format", format])?;
         if format == "tif" {
@@ -464,12 +464,12 @@ fn refused_formats() -> Result<(), Failed> {
         &arguments(&["two.tga", "out.ppm"], &["--frames", "--raw", "1x1x1"]),
         &["--frames", "--raw"],
     )?;
-    // A page of a picture that has none.
+    // A page of a picture without pages.
     let answer = answer(&bench, &two, &["--format", "ppm", "--page", "2"])?;
     expect("--page", answer, (1, &[], &["no page 2"]))
 }
 
-/// The same frames in files: read only if that is asked for, and written all or none.
+/// The same frames in files: read only with the option, and written completely or not at all.
 fn files() -> Result<(), Failed> {
     for (source, format) in KINDS {
         let bench = Bench::new();
@@ -482,9 +482,9 @@ fn files() -> Result<(), Failed> {
         if bench.get(&output)? != expected {
             return Err(format!("{name}: --frames gives another result than a pipe").into());
         }
-        // Without the option, the first is the picture.
+        // Without the option, the first frame is the picture.
         let line = said(&bench, &arguments(&["in", &output], &["--overwrite"]))?;
-        // White space between pictures of text belongs to the format.
+        // White space between text pictures belongs to the format.
         let behind = match source {
             Source::Pnm(1..=3, _) => "bytes after the picture".to_owned(),
             _ => format!("{} bytes", input.len() - all[0].0.len()),
@@ -493,7 +493,7 @@ fn files() -> Result<(), Failed> {
         {
             return Err(format!("{name}: {line}").into());
         }
-        // A pipe into a file: all are there, and it is said.
+        // From a pipe into a file: all frames are written, and the tool says so.
         let piped = piped(&bench, &arguments(&["-", &output], &["--overwrite"]), &input)?;
         let line = String::from_utf8_lossy(&piped.stderr);
         if bench.get(&output)? != expected
@@ -502,7 +502,7 @@ fn files() -> Result<(), Failed> {
         {
             return Err(format!("{name} from a pipe: {line}").into());
         }
-        // A damaged frame leaves the old file as it was.
+        // After a damaged frame the old file is unchanged.
         bench.put("bad", &input[..input.len() - 20]);
         refuse(
             &bench,
@@ -510,7 +510,7 @@ fn files() -> Result<(), Failed> {
             &["bad", "frame 5"],
         )?;
     }
-    // The input may be the output, and several files may be frames.
+    // The input may be the output. Frames may come from several files.
     let bench = Bench::new();
     let all = pictures(&bench, Source::Pnm(5, 8), "pgm")?;
     let input = joined(all.iter().map(|it| &it.0));
@@ -530,8 +530,7 @@ fn files() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A JPEG with an index of the Multi-Picture Format and the picture that it names, so many bytes
-/// apart.
+/// A JPEG with a Multi-Picture Format index that names a second picture, this many bytes apart.
 fn with_index(first: &[u8], second: &[u8], apart: usize) -> Vec<u8> {
     let entry = |tag: u16, kind: u16, count: u32, value: [u8; 4]| {
         [&tag.to_be_bytes()[..], &kind.to_be_bytes(), &count.to_be_bytes(), &value].concat()
@@ -550,7 +549,7 @@ fn with_index(first: &[u8], second: &[u8], apart: usize) -> Vec<u8> {
         .concat()
     };
     let length = index(0).len() + 2;
-    // Offsets count from the index's byte order, ten bytes into the file.
+    // Offsets count from the index's byte order mark, ten bytes into the file.
     let offset = first.len() + 2 + length + apart - 10;
     let segment =
         [&b"\xff\xe2"[..], &(length as u16).to_be_bytes(), &index(offset as u32)].concat();
@@ -568,7 +567,7 @@ fn multi_picture() -> Result<(), Failed> {
         let bytes = format!("{} bytes", second.len() + apart);
         let words = [&*bytes, "of 1 JPEG file"];
         expect("one photo", answer(&bench, &photo, &["--format", "ppm"])?, (0, &one, &words))?;
-        // Three of them, one with a video; a frame that no index names is one.
+        // Three such files, one with a video. A picture that no index names is a frame.
         let three = [&photo[..], &photo, &video(), &photo, &second].concat();
         let expected = [&one[..], &one, &one, &other].concat();
         let words = ["of 3 JPEG files", "1040 of 1 MP4"];
@@ -586,7 +585,7 @@ fn multi_picture() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every format that is read, with everything behind it that is met there.
+/// Every input format, with every type of data that may follow it.
 fn trailers() -> Result<(), Failed> {
     let bench = Bench::new();
     let jpeg = Source::Tool("jpg", "|u1", 3).picture(&bench, 3, (9, 9))?;
@@ -604,7 +603,7 @@ fn trailers() -> Result<(), Failed> {
         let (_, bytes, _) = answer(&bench, &png, more)?;
         files.push((name.to_owned(), bytes));
     }
-    // What the encoder of these does not write: areas and a footer behind the pixels.
+    // The encoder of TGA writes no areas and no footer after the pixels: add them.
     let (_, mut footed) = files[files.len() - 1].clone();
     footed.extend(b"an area\x00\x00\x00\x00\x00\x00\x00\x00TRUEVISION-XFILE.\x00");
     files.push(("new.tga".to_owned(), footed));
@@ -652,7 +651,7 @@ fn trailers() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Files that are filtered in chunks say the same.
+/// Files filtered in chunks give the same messages.
 fn chunks() -> Result<(), Failed> {
     let bench = Bench::new();
     let picture = Source::Pnm(5, 8).picture(&bench, 5, (21, 14))?;

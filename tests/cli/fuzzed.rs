@@ -1,4 +1,4 @@
-//! The fuzz targets over their corpus and over changes to it, from a seed. See `fuzz/`.
+//! The fuzz targets over their corpus, and over mutations of it from a seed. See `fuzz/`.
 
 use std::panic::catch_unwind;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // The tests may have been carried to a machine that has no source.
+    // The tests may run on a machine without the source.
     let absent = !corpus().is_dir();
     let trial = |target: &'static Target| {
         Trial::test(format!("fuzzed::{}", target.name), || fuzzed(target)).with_ignored_flag(absent)
@@ -21,8 +21,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus"))
 }
 
-/// Every file of the corpus, of which some are taken and some refused, and thousands of changed
-/// ones.
+/// Every file of the corpus, some accepted and some refused, and thousands of mutations.
 fn fuzzed(target: &Target) -> Result<(), Failed> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(corpus().join(target.name))? {
@@ -57,7 +56,7 @@ fn fuzzed(target: &Target) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A panic is wrong, and so is what takes seconds.
+/// A panic is an error, and so is an input that takes seconds.
 fn tried(target: &Target, bytes: &[u8]) -> Result<bool, String> {
     let started = Instant::now();
     let result = catch_unwind(|| (target.run)(bytes)).unwrap_or_else(|_| Err("it panicked".into()));

@@ -21,7 +21,7 @@ fn kernel(entry: &str) -> &'static apron::gpu::Kernel {
     tier.entry(entry).expect("the entry is in the build")
 }
 
-/// Its PTX.
+/// The PTX of an entry.
 fn ptx(entry: &str) -> String {
     kernel(entry).ptx().expect("it is what the build packed")
 }
@@ -64,7 +64,7 @@ fn refused() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The file's kernel is run, and not the embedded one: this one stores twice what it should.
+/// The tool runs the file's kernel, not the embedded one: this kernel stores twice the right value.
 fn run() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", PICTURES[2].1);

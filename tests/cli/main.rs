@@ -1,5 +1,5 @@
-//! The command-line tool, run as users run it. See the crate's documentation for the environment it
-//! minds.
+//! The command-line tool, run as users run it. See the crate's documentation for the environment
+//! variables.
 
 mod bad_input;
 mod chunks;

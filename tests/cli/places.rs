@@ -1,5 +1,5 @@
-//! Where pictures are read from and written to: nothing is lost that was not named, and folders,
-//! pipes and names do what they say.
+//! Where pictures are read from and written to: no file is lost unless the user names it, and
+//! folders, pipes and names work as documented.
 
 use std::io::Write;
 use std::path::Path;
@@ -41,14 +41,14 @@ fn png(shade: u8) -> Vec<u8> {
     picture(shade, ImageFormat::Png)
 }
 
-/// The filter leaves pictures as they are, so that a result shows whose it is.
+/// The identity filter: a result shows which picture it came from.
 const FILTER: [&str; 4] = ["--filter", "identity", "--device", "cpu"];
 
 fn arguments<'a>(paths: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [&["filter"], paths, &FILTER[..], more].concat()
 }
 
-/// The shade of a picture that was written.
+/// The shade of an output picture.
 fn shade(bench: &Bench, name: &str) -> Result<u8, Failed> {
     Ok(shade_of(&bench.get(name)?)?)
 }
@@ -75,11 +75,11 @@ fn overwriting() -> Result<(), Failed> {
     refuse(&bench, &arguments(&["a.png", "b.png"], &[]), &["b.png", "exists", "--overwrite"])?;
     bench.succeed(&arguments(&["a.png", "b.png"], &["--overwrite"]))?;
     bench.succeed(&arguments(&["a.png", "c.png"], &[]))?;
-    // OUT may be IN, under whatever name.
+    // OUT may be IN, under any of its names.
     bench.succeed(&arguments(&["a.png", "a.png"], &[]))?;
     bench.succeed(&arguments(&["a.png", "./a.png"], &[]))?;
     shades(&bench, &[("a.png", 10), ("b.png", 10), ("c.png", 10)])?;
-    // The files of a folder that is named are replaced.
+    // Files in a folder given as OUT are replaced.
     std::fs::create_dir(bench.path().join("out"))?;
     bench.put("out/a.png", b"old");
     bench.succeed(&arguments(&["a.png", "out"], &[]))?;
@@ -93,7 +93,7 @@ fn out_among_inputs() -> Result<(), Failed> {
     for (name, shade) in [("a.png", 10), ("b.png", 20), ("c.png", 30)] {
         bench.put(name, &png(shade));
     }
-    // What a shell makes of *.png, without OUT and with one picture too few.
+    // The expansion of *.png by a shell, without OUT.
     refuse(
         &bench,
         &arguments(&["a.png", "b.png", "c.png"], &[]),
@@ -151,7 +151,7 @@ fn suffix() -> Result<(), Failed> {
     ];
     shades(&bench, &expected)?;
     refuse(&bench, &arguments(&["a.png"], &["--suffix", "-new"]), &["a-new.png", "--overwrite"])?;
-    // A path that is no folder is one more picture.
+    // A path that is not a folder is another picture.
     refuse(&bench, &arguments(&["none.png"], &["--suffix", "-new"]), &["none.png"])
 }
 
@@ -181,7 +181,7 @@ fn folders() -> Result<(), Failed> {
     for (name, value) in tree {
         shades(&bench, &[(&format!("new/tree/{name}"), value)])?;
     }
-    // A folder to write to within the one that is read is not read.
+    // An output folder inside the input folder is not read.
     for _ in 0..2 {
         bench.succeed(&arguments(&["in", "in/out"], &["--recursive"]))?;
     }
@@ -193,13 +193,13 @@ fn folders() -> Result<(), Failed> {
     bench.put("empty/full/a.png", &png(10));
     refuse(&bench, &arguments(&["empty", "none"], &[]), &["empty", "no file", "--recursive"])?;
     refuse(&bench, &arguments(&["in", "one.png"], &[]), &["one.png", "folder"])?;
-    // A folder is made only for a picture that could be read.
+    // A folder is created only for a picture that could be read.
     bench.put("bad.png", b"no picture");
     refuse(&bench, &arguments(&["bad.png", "never/"], &[]), &["bad.png"])?;
     refuse(&bench, &arguments(&["in/a.png", "bad.png/"], &[]), &["bad.png"])
 }
 
-/// One picture's result is not another's, nor is it read as one.
+/// No picture's result overwrites another's, or is read as an input.
 fn apart() -> Result<(), Failed> {
     let bench = Bench::new();
     std::fs::create_dir(bench.path().join("in"))?;
@@ -241,7 +241,7 @@ fn counted() -> Result<(), Failed> {
     shades(&bench, &[("out/c.png", 10)])
 }
 
-/// Runs the tool with this on its standard input.
+/// Runs the tool with these bytes on its standard input.
 pub(crate) fn piped(
     bench: &Bench,
     arguments: &[&str],
@@ -252,7 +252,7 @@ pub(crate) fn piped(
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for");
-    // Who refuses its arguments does not read.
+    // A tool that refuses its arguments reads no input.
     let _ = stdin.write_all(input);
     drop(stdin);
     Ok(child.wait_with_output()?)
@@ -294,7 +294,7 @@ fn streams() -> Result<(), Failed> {
             return Err(format!("{line:?}: {}, {said}", output.status).into());
         }
     }
-    // A picture that could not be read sends nothing on.
+    // After an unreadable picture nothing is written to stdout.
     let output = piped(&bench, &arguments(&["-", "-"], &["--format", "png"]), &png(10)[..60])?;
     match output.status.code() == Some(1) && output.stdout.is_empty() {
         true => Ok(()),
@@ -324,11 +324,11 @@ fn pipes() -> Result<(), Failed> {
     shades(&bench, &[("b.png", 10)])
 }
 
-/// The folder and the reason are named, not the temporary file.
+/// The error names the folder and the reason, not the temporary file.
 fn unwritable() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("a.png", &png(10));
-    // No one may write there, not even root.
+    // A folder in which nobody may write, not even root.
     if !Path::new("/proc/self/fd").is_dir() {
         return Ok(());
     }

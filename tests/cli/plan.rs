@@ -1,4 +1,4 @@
-//! `apron plan`, and what `--autotune` keeps.
+//! `apron plan`, and the measurements that `--autotune` stores.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// The first line's words, the variant chosen, and words that some other line must hold.
+/// Words of the first line, the chosen variant, and words that another line must have.
 type Case = (&'static [&'static str], &'static str, &'static str);
 
 const CASES: &[Case] = &[
@@ -91,8 +91,8 @@ fn choice() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where `auto` would run a small picture, with the driver of this name: the CPU. Other lines have
-/// these words.
+/// The device that `auto` chooses for a small picture, with this driver: the CPU. Other lines must
+/// have these words.
 fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
     let bench = Bench::new();
     let arguments =
@@ -118,7 +118,8 @@ fn reckons_with_gpu() -> Result<(), Failed> {
     reckons(built::emulator()?.as_os_str(), &words)
 }
 
-/// What `--verbose` says is what `apron plan` chooses, and on the emulator what was launched there.
+/// `--verbose` reports the choice of `apron plan`. On the emulator, that choice must match the
+/// launches.
 fn says(emulator: Option<&Path>) -> Result<(), Failed> {
     let bench = Bench::new();
     let device = if emulator.is_some() { "gpu:0" } else { "cpu" };
@@ -162,7 +163,7 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
             ),
         );
         let _ = std::fs::remove_file(&launches);
-        // Every second one in chunks.
+        // Every second run in chunks.
         let above = if number % 2 == 0 { "0" } else { "1G" };
         let (_, said) = run(&[
             "filter",
@@ -196,7 +197,7 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
         }
         let chosen: Variant = chosen.parse()?;
         let own: BTreeSet<_> = chosen.entries().collect();
-        // Exact passes are separable's, but are other kernels.
+        // Exact passes are part of `separable`, but launch other kernels.
         let in_passes = chosen == Variant::Separable && launched.contains("passes_rows");
         let others: BTreeSet<_> = Variant::all()
             .flat_map(Variant::entries)
@@ -214,11 +215,11 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
     }
 }
 
-/// Runs the tool: what it prints, and what it says on standard error.
+/// Runs the tool. Returns its stdout and stderr.
 type Run<'a> = dyn Fn(&[&str]) -> Result<(String, String), Failed> + 'a;
 
-/// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its
-/// name.
+/// A picture with alpha: messages say where alpha weights the colours, and name each step of a
+/// pipeline.
 fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Failed> {
     let header =
         "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();
@@ -231,7 +232,7 @@ fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Faile
         [("auto", "weighted by alpha"), ("premultiply", "weighted by alpha"), ("filter", chosen)]
     {
         for (more, after) in [(&[][..], ""), (&["-f", "sobel"], ", gradient")] {
-            // A gradient is no average.
+            // A gradient is not an average.
             if alpha == "premultiply" && !more.is_empty() {
                 continue;
             }
@@ -258,7 +259,7 @@ fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Faile
     Ok(())
 }
 
-/// Measurements are written once and read back, and lines that cannot be parsed are ignored.
+/// Measurements are written once and read back. Lines that cannot be parsed are ignored.
 fn remembers() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("a.png", PICTURES[2].1);

@@ -10,9 +10,9 @@ use libtest_mimic::{Failed, Trial};
 use crate::tool::{self, Bench, PICTURES};
 
 const SCRIPT: &str = include_str!("../scipy/compare.py");
-/// What it imports: the definition of bytes.
+/// A module that it imports: the definition of bytes.
 const WHOLE: &str = include_str!("../scipy/whole.py");
-/// What scripts import.
+/// A module that all scripts import.
 const JUDGE: &str = include_str!("../scipy/judge.py");
 
 /// The Python that has NumPy and SciPy, or why there is none.
@@ -34,8 +34,8 @@ pub(crate) fn python_with(imports: &str) -> Result<OsString, String> {
     }
 }
 
-/// Runs a Python program on the tool. Its last line goes to the report of test `name`; if it fails,
-/// all that it said.
+/// Runs a Python program on the tool. Its last line becomes the report of test `name`; if it fails,
+/// so does its whole output.
 pub(crate) fn judged(name: &str, script: &str, python: OsString) -> Result<(), Failed> {
     let bench = Bench::new();
     let file = bench.path().join("script.py");
@@ -79,7 +79,7 @@ fn compare(python: OsString, device: &str) -> Result<(), Failed> {
         .arg("--pictures")
         .arg(bench.path())
         .args(["--device", device])
-        // A process that opens a GPU takes its time.
+        // A process that opens a GPU starts slowly.
         .args((device != "cpu").then_some("--quick"))
         .output()?;
     let (out, said) =

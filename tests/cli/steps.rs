@@ -1,4 +1,4 @@
-//! Several filters in one call, gradients, and what becomes of alpha.
+//! Several filters in one call, gradients, and the treatment of alpha.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -12,7 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Two filters in one call give what two calls give.
+/// Two filters in one call give the result of two calls.
 fn chain() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", PICTURES[0].1);
@@ -32,7 +32,7 @@ fn chain() -> Result<(), Failed> {
     Ok(())
 }
 
-/// White beside transparent black, under each mode.
+/// White next to transparent black, under each mode.
 fn alpha() -> Result<(), Failed> {
     let bench = Bench::new();
     let header =
@@ -61,7 +61,7 @@ fn alpha() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What makes no sense is one line that names it, and leaves no file.
+/// An impossible request gives one line that names it, and no file.
 fn refused() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", PICTURES[0].1);

@@ -1,4 +1,4 @@
-//! Finding the tool and running it.
+//! Finds the tool and runs it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,8 +10,8 @@ use conformance::built;
 use libtest_mimic::Failed;
 use tempfile::TempDir;
 
-/// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is
-/// not an old one; else the one in the tests' folder.
+/// The tool to test: `APRON_BIN`; under cargo that of this workspace, built now so that it is up to
+/// date; else the one in the tests' folder.
 pub(crate) fn apron() -> Result<&'static Path, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(find).as_ref().map(PathBuf::as_path).map_err(String::clone)
@@ -59,7 +59,7 @@ impl Bench {
         self.run_with(arguments, &[])
     }
 
-    /// Runs the tool there, with more in its environment.
+    /// Runs the tool there, with additional environment variables.
     pub(crate) fn run_with<S: AsRef<OsStr>>(
         &self,
         arguments: &[S],
@@ -72,7 +72,7 @@ impl Bench {
         output.map_err(|error| format!("{}: {error}", tool.display()))
     }
 
-    /// Runs the tool, which must succeed and have nothing to complain about.
+    /// Runs the tool, which must succeed and print nothing on stderr.
     pub(crate) fn succeed(&self, arguments: &[&str]) -> Result<(), String> {
         let output = self.run(arguments)?;
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -83,7 +83,7 @@ impl Bench {
         }
     }
 
-    /// Every file there and what it holds.
+    /// Every file in the folder and its contents.
     pub(crate) fn contents(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         fn visit(folder: &Path, found: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
             for entry in std::fs::read_dir(folder).expect("a temporary folder").flatten() {
@@ -103,15 +103,15 @@ impl Bench {
     }
 }
 
-/// Runs the tool, which must refuse: exit code 1 or 2, one line on stderr that holds these words,
-/// and no file changed.
+/// Runs the tool, which must refuse its arguments: exit code 1 or 2, one line on stderr with these
+/// words, and no file changed.
 pub(crate) fn refuse(bench: &Bench, arguments: &[&str], words: &[&str]) -> Result<(), Failed> {
     let before = bench.contents();
     let output = bench.run(arguments)?;
     let (out, line) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let shown = format!("apron {arguments:?}: {}, stdout {out:?}, stderr {line:?}", output.status);
-    // A signal has no code.
+    // A process that a signal ended has no exit code.
     if !matches!(output.status.code(), Some(1 | 2)) {
         return Err(format!("the exit code is not 1 or 2: {shown}").into());
     }
@@ -134,7 +134,7 @@ pub(crate) fn refuse(bench: &Bench, arguments: &[&str], words: &[&str]) -> Resul
     Ok(())
 }
 
-/// Runs the tool, which must succeed and print nothing on stdout. Returns what it said on stderr.
+/// Runs the tool, which must succeed and print nothing on stdout. Returns its stderr.
 pub(crate) fn said(bench: &Bench, arguments: &[&str]) -> Result<String, Failed> {
     let output = bench.run(arguments)?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

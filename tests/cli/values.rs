@@ -1,5 +1,5 @@
-//! Values of results: scaled from type to type, cut off, signed. Each is compared with numbers that
-//! are worked out here.
+//! Values of results: scaled between types, saturated, signed. Each is compared with numbers worked
+//! out here.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -84,7 +84,7 @@ fn scaled() -> Result<(), Failed> {
     Ok(())
 }
 
-/// White stays white, and the tool says what it did.
+/// White stays white, and the tool reports the scaling.
 fn sixteen_to_eight() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("<u2", "(1, 3)", &u16s(&[0, 32896, 65535])));
@@ -107,7 +107,7 @@ fn floats() -> Result<(), Failed> {
     refuse(&bench, &line, &["--scale full", "--scale none", "--scale MIN..MAX", "--normalize"])
 }
 
-/// A derivative's negative half is counted when it is cut off.
+/// Negative derivatives that saturate are counted.
 fn signs() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("|u1", "(1, 5)", &[0, 100, 0, 100, 0]));
@@ -132,13 +132,13 @@ fn signs() -> Result<(), Failed> {
         )?;
         holds(&bench, "out.npy", &npy("|u1", "(1, 5)", &expected))?;
     }
-    // Nothing is said where nothing is lost.
+    // The tool reports nothing if no value is lost.
     bench.put("ramp.npy", &npy("|u1", "(1, 3)", &[0, 1, 2]));
     Ok(bench.succeed(&[&["filter", "ramp.npy", "out.npy", "--overwrite"], &taps[..]].concat())?)
 }
 
-/// Numbers of other types stay of their type, but not where they become 0 to 1: that would leave
-/// nothing of them.
+/// Numbers of other types keep their type, except where they are scaled to 0 to 1: rounding would
+/// leave only 0 and 1.
 fn other_types() -> Result<(), Failed> {
     let bench = Bench::new();
     let i16s =
@@ -153,7 +153,7 @@ fn other_types() -> Result<(), Failed> {
     holds(&bench, "out.npy", &npy("<f4", "(1, 3)", &f32s(&[0.0, 0.25, 1.0])))
 }
 
-/// A hint holds every option that is needed.
+/// A hint names every option that is needed.
 fn hints() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.npy", &npy("<f4", "(1, 1, 3)", &f32s(&[0.0, 0.2, 1.0])));
@@ -171,7 +171,7 @@ fn hints() -> Result<(), Failed> {
 
 fn ignored() -> Result<(), Failed> {
     let bench = Bench::new();
-    // Large enough that a JPEG's tables are not most of it.
+    // Large enough that a JPEG's tables are a small part of it.
     let textured = image::RgbImage::from_fn(160, 120, |x, y| {
         image::Rgb([x * y, x * 3, y * 5].map(|value| value as u8))
     });
@@ -198,7 +198,7 @@ fn ignored() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Alpha is scaled with its type, whatever happens to the colours.
+/// Alpha is scaled with its type, independently of the colours.
 fn alpha() -> Result<(), Failed> {
     let bench = Bench::new();
     let pixels =
@@ -217,7 +217,7 @@ fn alpha() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Names that other programs have for the same things.
+/// Other programs' names for the same parameters.
 fn names() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", &picture(10, image::ImageFormat::Png));
@@ -266,8 +266,8 @@ fn names() -> Result<(), Failed> {
     )
 }
 
-/// NaN in floats of every type becomes 0 in integers of every type, in every way to scale, and is
-/// counted.
+/// NaN in floats of every type becomes 0 in integers of every type, under every option for scaling,
+/// and is counted.
 fn nans() -> Result<(), Failed> {
     let bench = Bench::new();
     let (width, height) = (23, 11);
@@ -287,7 +287,7 @@ fn nans() -> Result<(), Failed> {
             _ => values.iter().flat_map(|&value| value.to_le_bytes()).collect(),
         }
     };
-    // Under a box of 3x3, each pixel beside one is NaN too.
+    // Under a 3x3 box, each neighbour of a NaN is NaN too.
     let beside =
         |x: usize, y: usize| at.iter().any(|&(nx, ny)| nx.abs_diff(x) < 2 && ny.abs_diff(y) < 2);
     let dilated = (0..width * height).filter(|i| beside(i % width, i / width)).count();
@@ -324,7 +324,7 @@ fn nans() -> Result<(), Failed> {
                                 )
                                 .into());
                             }
-                            // The values that were counted are the ones that are 0.
+                            // The counted values are those that are 0.
                             let out = bench.get("out.npy")?;
                             let size = if target == "u8" { 1 } else { 2 };
                             let of =
@@ -350,14 +350,15 @@ fn nans() -> Result<(), Failed> {
                         )?;
                     }
                 }
-                // Floats keep it, and nothing is said.
+                // Floats keep NaN, and the tool reports nothing.
                 bench.succeed(
                     &[&["filter", input, "out.npy", "--output-type", "f32"], &common[..]].concat(),
                 )?;
             }
         }
     }
-    // Several pictures are counted together; one without any does not count, nor does infinity.
+    // The pictures of a call are counted together. A picture without NaN adds nothing, and
+    // infinities are not counted.
     bench.put("a.npy", &npy("<f4", "(1, 4)", &f32s(&[1.0, f32::NAN, f32::INFINITY, 3.0])));
     bench.put("b.npy", &npy("<f4", "(1, 4)", &f32s(&[f32::NAN, f32::NAN, 2.0, 3.0])));
     bench.put("c.npy", &npy("<f4", "(1, 4)", &f32s(&[1.0, f32::NEG_INFINITY, 2.0, 3.0])));
@@ -369,7 +370,7 @@ fn nans() -> Result<(), Failed> {
     if !line.contains("and 1 other: 3 of 8 values are NaN") || line.lines().count() != 1 {
         return Err(format!("three pictures: {line}").into());
     }
-    // Infinities of both signs make one.
+    // Infinities of both signs add up to NaN.
     bench.put("d.npy", &npy("<f4", "(1, 3)", &f32s(&[f32::INFINITY, 1.0, f32::NEG_INFINITY])));
     let sum = ["--taps", "1 1 1", "--border", "constant:0", "--device", "cpu"];
     let line = said(&bench, &[&["filter", "d.npy", "d-out.npy"], &sum[..], &how].concat())?;

@@ -1,5 +1,5 @@
-//! Files of f64 and of integers that kernels do not take: filtered in f64, by hand and as NumPy
-//! computes it in `scipy/wide.py`.
+//! Files of f64, and of integers that kernels do not take: filtered in f64. Results are compared
+//! with hand-computed values, and with NumPy in `scipy/wide.py`.
 
 use std::ffi::OsString;
 
@@ -21,7 +21,7 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
     ]
 }
 
-/// A type's name in `.npy`, its bytes for a number, and its ends as far as f64 holds them.
+/// A type's name in `.npy`, its bytes for a number, and its limits, as far as f64 holds them.
 type Kind = (&'static str, fn(i64) -> Vec<u8>, i64, i64);
 
 const KINDS: [Kind; 8] = [
@@ -43,8 +43,8 @@ fn array(kind: &Kind, values: &[i64]) -> Vec<u8> {
     )
 }
 
-/// Ends of types through an identity, differences beyond f32, halves, and what no type of integers
-/// holds.
+/// Limits of types through an identity, differences beyond f32, halves, and values that no integer
+/// type holds.
 fn every_type() -> Result<(), Failed> {
     let bench = Bench::new();
     let is_equal = |kind: &Kind, output: &str, expected: &[i64]| match bench.get(output)?
@@ -78,7 +78,7 @@ fn every_type() -> Result<(), Failed> {
             ])?;
             is_equal(kind, "back.npy", &values)?;
         }
-        // Beside the greatest, the difference of 1.
+        // Half of each value's left neighbour.
         run("half.npy", &["--taps", "0.5 0 0", "--border", "replicate"])?;
         let even = |value: i64| value / 2 + i64::from(value % 4 == 3) - i64::from(value % 4 == -3);
         let halves = [least, least, greatest, 1, 0, greatest - 1].map(|value| match kind.0 {
@@ -88,8 +88,8 @@ fn every_type() -> Result<(), Failed> {
         if kind.0 != "<f8" {
             is_equal(kind, "half.npy", &halves)?;
         }
-        // Two steps, of which the first would not fit the type: rounded and saturated once, at the
-        // end.
+        // Two steps. The result of the first exceeds the type, but is rounded and saturated only
+        // once, after the second.
         run("twice.npy", &["--filter", "taps:4", "--filter", "taps:0.25"])?;
         is_equal(kind, "twice.npy", &values)?;
         run("offset.npy", &["--filter", "identity", "--abs", "--offset", "1"])?;
@@ -106,7 +106,7 @@ fn every_type() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Negative halves of derivatives in unsigned types, and types that the output does not have.
+/// Negative derivatives in unsigned types, and types that the output format does not have.
 fn lost() -> Result<(), Failed> {
     let bench = Bench::new();
     for (number, word) in [(4, "--offset 2147483648"), (6, "negative and became 0")] {

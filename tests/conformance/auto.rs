@@ -1,8 +1,8 @@
-//! Plans that choose between the CPU and the GPU: whatever they choose, results are right, and what
-//! goes wrong with a GPU does no harm.
+//! Plans that choose between the CPU and the GPU. Whatever they choose, results are right, and a
+//! GPU's failure does no harm.
 //!
-//! Kernels run slowly in the emulator, and predictions are for a GPU. So the CPU is made to seem
-//! slower, by a factor, where a test wants the GPU to be chosen.
+//! Kernels run slowly in the emulator, and predictions are for a GPU. So a factor makes the CPU
+//! seem slower where a test needs the GPU to be chosen.
 
 use apron::{
     Border, Device, Error, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar,
@@ -24,7 +24,7 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 
 type Outcome = Result<(), Failed>;
 
-/// The CPU seems slower than anything.
+/// Factors that make the CPU seem slower, or faster, than anything.
 const ALWAYS: f64 = 1e12;
 const NEVER: f64 = 1e-12;
 
@@ -40,12 +40,12 @@ fn picture(width: usize, height: usize) -> apron::Result<Image<u8>> {
     Image::from_vec((0..width * height).map(|i| (i * 7919 % 251) as u8).collect(), width, height, 1)
 }
 
-/// What the CPU makes of it.
+/// The CPU's result.
 fn expected(step: Step, picture: &Image<u8>) -> apron::Result<Image<u8>> {
     Plan::builder(step).border(Border::Reflect).device(Device::Cpu).build()?.filter(picture)
 }
 
-/// The seconds that a call is predicted to take on the CPU after some calls.
+/// The predicted seconds of a call on the CPU, after some calls.
 fn on_cpu(shape: Shape) -> Result<f64, Failed> {
     let (auto, src) = (plan(step()?, NEVER)?, picture(shape.width, shape.height)?);
     (0..5).try_for_each(|_| auto.filter(&src).map(|_: Image<u8>| ()))?;
@@ -57,8 +57,8 @@ fn check(right: bool, what: impl Into<String>) -> Outcome {
     if right { Ok(()) } else { Err(what.into().into()) }
 }
 
-/// Calls that are too small stay on the CPU, and no call of the driver is made for them. On a
-/// machine without a driver it is the same.
+/// Small calls stay on the CPU, and make no call of the driver. A machine without a driver gives
+/// the same results.
 pub(crate) fn small_jobs_stay() -> Outcome {
     let (auto, src) = (plan(step()?, NEVER)?, picture(40, 30)?);
     let work = Work::one(src.shape(), Scalar::U8);
@@ -76,7 +76,7 @@ pub(crate) fn small_jobs_stay() -> Outcome {
     )
 }
 
-/// Everything that plans and pipelines offer gives the same bytes wherever it runs.
+/// Every function of plans and pipelines gives the same bytes on each device.
 fn same_bytes() -> Outcome {
     let src = picture(90, 60)?;
     let shape = src.shape();
@@ -122,8 +122,8 @@ fn same_bytes() -> Outcome {
     Ok(())
 }
 
-/// Small windows of floats and of 16 bits give the same bits wherever they run, in whatever order a
-/// device would like best.
+/// Small windows on floats and on 16-bit integers give the same bits on each device, although each
+/// device has another fastest order of sums.
 fn same_bits() -> Outcome {
     let floats =
         picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();
@@ -177,11 +177,11 @@ impl RowSink<u8> for Taken {
     }
 }
 
-/// Many threads on one plan, which changes devices under them.
+/// Many threads use one plan while it changes its device.
 pub(crate) fn callers() -> Outcome {
     let src = picture(64, 48)?;
     let expected = expected(step()?, &src)?;
-    // Some calls lose too little to open a GPU.
+    // Some calls lose too little time to open a GPU.
     let auto = plan(step()?, 0.03 / on_cpu(src.shape())?)?;
     std::thread::scope(|scope| {
         let work = || -> Outcome {
@@ -195,7 +195,7 @@ pub(crate) fn callers() -> Outcome {
     })
 }
 
-/// Images on a GPU are filtered there, on whichever it is, by a plan that would never choose it.
+/// Images on a GPU are filtered on that GPU, by a plan that would otherwise never choose it.
 #[cfg(feature = "gpu")]
 fn images() -> Outcome {
     let auto = plan(step()?, NEVER)?;
@@ -231,7 +231,7 @@ fn images() -> Outcome {
 #[cfg(not(feature = "gpu"))]
 use conformance::suite::no_gpu as images;
 
-/// What happens in processes of their own, on the emulator.
+/// Scenarios that run as processes of their own, on the emulator.
 #[cfg(feature = "gpu")]
 pub(crate) mod scenarios {
     use std::time::{Duration, Instant};
@@ -243,12 +243,12 @@ pub(crate) mod scenarios {
         reckoning.gpu.map_or(Duration::ZERO, |gpu| gpu.opening)
     }
 
-    /// A plan for which a call loses about so many seconds on the CPU.
+    /// A plan for which a call loses about this many seconds on the CPU.
     fn losing(seconds: f64, shape: Shape) -> Result<Plan, Failed> {
         Ok(plan(step()?, seconds / on_cpu(shape)?)?)
     }
 
-    /// Nothing is opened for small jobs; a job that is worth it alone goes to the GPU at once.
+    /// Small jobs open no device. A job that is large enough goes to the GPU at once.
     pub(crate) fn opens_at_once() -> Outcome {
         small_jobs_stay()?;
         let src = picture(64, 48)?;
@@ -265,8 +265,8 @@ pub(crate) mod scenarios {
         )
     }
 
-    /// The first calls run on the CPU; when enough is lost, the GPU is opened while calls go on,
-    /// and then used.
+    /// The first calls run on the CPU. Once they have lost enough time, the GPU is opened while
+    /// calls go on, and then used.
     pub(crate) fn opens_beside() -> Outcome {
         let src = picture(64, 48)?;
         let (auto, expected) = (losing(0.03, src.shape())?, expected(step()?, &src)?);
@@ -288,7 +288,8 @@ pub(crate) mod scenarios {
         Ok(())
     }
 
-    /// A thread still opens the GPU when the process ends: the emulator finds fault with that.
+    /// A thread is still opening the GPU when the process ends: the emulator reports an error in
+    /// this case.
     pub(crate) fn ends_while_it_opens() -> Outcome {
         let src = picture(64, 48)?;
         let auto = losing(0.05, src.shape())?;
@@ -297,13 +298,14 @@ pub(crate) mod scenarios {
             auto.filter::<Image<u8>>(&src)?;
             check(start.elapsed() < Duration::from_secs(60), "it is never opened")?;
         }
-        // By then it is in the driver.
+        // By then the thread is in the driver.
         std::thread::sleep(Duration::from_millis(100));
         let why = auto.reckoning(&Work::one(src.shape(), Scalar::U8)).why;
         check(why.contains("being opened"), why)
     }
 
-    /// A GPU that cannot be opened: the CPU, and the reason; at once and beside.
+    /// A GPU that cannot be opened, at once or in the background: jobs run on the CPU, and the
+    /// reason is recorded.
     pub(crate) fn cannot_be_opened(words: &str) -> Outcome {
         let src = picture(64, 48)?;
         let expected = expected(step()?, &src)?;
@@ -325,7 +327,7 @@ pub(crate) mod scenarios {
         check(pipeline.device() == Device::Cpu, "a pipeline on something else")
     }
 
-    /// The same for a single job that is worth it.
+    /// The same for a single job that is large enough for the GPU.
     pub(crate) fn cannot_be_opened_at_once(words: &str) -> Outcome {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
@@ -334,7 +336,7 @@ pub(crate) mod scenarios {
         check(said.contains(words) && auto.ran_on() == Device::Cpu, format!("said: {said}"))
     }
 
-    /// The call that loses the GPU says so. Later ones use the CPU, and say why.
+    /// The call that loses the GPU returns an error. Later calls use the CPU, and give the reason.
     pub(crate) fn lost() -> Outcome {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
@@ -352,7 +354,8 @@ pub(crate) mod scenarios {
         Ok(())
     }
 
-    /// A launch is refused, but the GPU lives: the call says so, and the next one uses it.
+    /// A launch is refused, but the GPU still works: the call returns an error, and the next call
+    /// uses the GPU.
     pub(crate) fn refused_once() -> Outcome {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
@@ -362,7 +365,7 @@ pub(crate) mod scenarios {
         check(auto.ran_on() == Device::Gpu(0) && auto.fallback().is_none(), "the GPU was given up")
     }
 
-    /// The GPU has no room for a row: the CPU does it. What fits goes to the GPU all the same.
+    /// The GPU has no room for one row, so the CPU does the job. A job that fits goes to the GPU.
     pub(crate) fn too_large() -> Outcome {
         let auto = plan(Filter::separable(&[0.25, 0.5, 0.3], &[0.5, 0.25, 0.5])?, ALWAYS)?;
         for (width, height, device) in [(40_000, 5, Device::Cpu), (64, 48, Device::Gpu(0))] {

@@ -1,5 +1,5 @@
-//! Many threads and streams, on one plan and on plans of their own: every result is the one that a
-//! single thread gets.
+//! Many threads and streams, on a shared plan and on plans of their own: every result equals that
+//! of a single thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -73,8 +73,8 @@ fn types() -> Result<(), Failed> {
 const THREADS: usize = 8;
 const TURNS: usize = 4;
 
-/// Filters of every family, so that all that a plan makes when it is first needed is asked for by
-/// many at once.
+/// Filters of every family, so that many threads at once trigger all that a plan creates on first
+/// use.
 pub(crate) const FILTERS: [&str; 5] = [
     "gaussian:sigma=1.5",
     "motion:length=9,angle=30",
@@ -87,7 +87,8 @@ pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
     Plan::builder(filter.parse::<apron::Filter>()?).border(Border::Wrap).device(device).build()
 }
 
-/// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.
+/// A different picture for each thread and iteration. Sizes differ, so that scratch memory must
+/// grow.
 pub(crate) fn picture(thread: usize, turn: usize) -> apron::Result<Image<f32>> {
     let (width, height) = (40 + 13 * thread, 30 + 17 * turn);
     let values =
@@ -102,7 +103,7 @@ pub(crate) fn run(plan: &Plan, src: &Image<f32>) -> apron::Result<Image<f32>> {
     Ok(dst)
 }
 
-/// Runs `work` for every thread number at the same time; the first error.
+/// Runs `work` for every thread number at the same time. Returns the first error.
 fn at_once(work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), Failed> {
     let start = Barrier::new(THREADS);
     let results: Vec<_> = std::thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn at_once(work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), Fail
 
 fn threads(device: Device, shared: bool) -> Result<(), Failed> {
     for filter in FILTERS {
-        // Alone, on a plan that no one else has.
+        // Alone, on a plan that no other thread uses.
         let alone = plan(filter, device)?;
         let mut expected = Vec::new();
         for thread in 0..THREADS {
@@ -152,8 +153,7 @@ fn threads(device: Device, shared: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A plan in use by threads of which some panic, and used by what is dropped while they do, goes on
-/// working.
+/// Some threads panic while they use a plan, and drop values that use it too. The plan still works.
 fn panics(device: Device) -> Result<(), Failed> {
     struct RunWhenDropped<'a>(&'a Plan, &'a Image<f32>);
     impl Drop for RunWhenDropped<'_> {
@@ -169,7 +169,7 @@ fn panics(device: Device) -> Result<(), Failed> {
     at_once(|thread| {
         for _ in 0..TURNS {
             if thread % 2 == 0 {
-                // Not `panic!`, whose message would be printed.
+                // Not `panic!`: its message would be printed.
                 let result = catch_unwind(AssertUnwindSafe(|| {
                     let _last = RunWhenDropped(&plan, &src);
                     std::panic::resume_unwind(Box::new("on purpose"));
@@ -189,7 +189,7 @@ fn panics(device: Device) -> Result<(), Failed> {
     if run(&plan, &src)? == expected { Ok(()) } else { Err("another result after panics".into()) }
 }
 
-/// What a thread's job came to: whether it had the expected result, or its error.
+/// The outcome of a thread's job: an error unless the result was the expected one.
 #[cfg(feature = "gpu")]
 fn judged(filter: &str, thread: usize, expected: apron::Result<bool>) -> Result<(), String> {
     match expected {
@@ -199,8 +199,8 @@ fn judged(filter: &str, thread: usize, expected: apron::Result<bool>) -> Result<
     }
 }
 
-/// One plan in many streams, with images in device memory, nothing waited for in between; one
-/// source for all of them.
+/// One plan in many streams, with images in device memory and one source for all. Nothing waits
+/// between launches.
 #[cfg(feature = "gpu")]
 fn streams() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -218,7 +218,7 @@ fn streams() -> Result<(), Failed> {
                         plan.run_on_device(&src, image, stream)?;
                     }
                 }
-                // One stream waits here, the other as it goes away.
+                // One stream waits here, the other when it is dropped.
                 streams[0].synchronize()?;
                 drop(streams);
                 Ok(images
@@ -232,9 +232,9 @@ fn streams() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Buffers and a stream that another library might own: pointers, strides and a handle. The plan's
-/// work runs between what is in the stream before it and after it, though nobody waits, and the
-/// stream outlives what was made of its handle.
+/// Buffers and a stream that another library might own, given as pointers, strides and a handle.
+/// The plan's work runs in stream order between earlier and later work, though no thread waits. The
+/// foreign stream outlives the objects made from its handle.
 #[cfg(feature = "gpu")]
 fn foreign_stream() -> Result<(), Failed> {
     use apron::gpu::{DeviceView, DeviceViewMut};
@@ -259,12 +259,12 @@ fn foreign_stream() -> Result<(), Failed> {
                 let src = unsafe {
                     DeviceView::from_raw(&gpu, from.address(), read, shape, 1, rows.clone())?
                 };
-                // SAFETY: as above, of `to`, which nothing else uses before its copy in the same
+                // SAFETY: as above, for `to`. Nothing else uses `to` before its copy in the same
                 // stream.
                 let mut dst = unsafe {
                     DeviceViewMut::from_raw(&gpu, to.address(), written, shape, 1, rows.clone())?
                 };
-                // SAFETY: `theirs` lives longer.
+                // SAFETY: `theirs` outlives `stream`.
                 let mut stream = unsafe { gpu.stream_from_raw(theirs.handle()) };
                 plan.run_region(&src, &mut dst, 0..shape.width, rows, &mut stream)?;
                 out.copy_from(&to, &theirs)?;
@@ -278,8 +278,8 @@ fn foreign_stream() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Work is recorded by some threads while others make plans, allocate memory and filter: each
-/// thread's results are right.
+/// Some threads record work while others make plans, allocate memory and filter. Each thread's
+/// results are right.
 #[cfg(feature = "gpu")]
 fn recording() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -290,7 +290,7 @@ fn recording() -> Result<(), Failed> {
             let job = || -> apron::Result<bool> {
                 let mut same = true;
                 for _ in 0..8 * TURNS {
-                    // A plan of its own, with taps to upload.
+                    // A separate plan, with taps to upload.
                     let plan = plan(filter, Gpu::DEVICE)?;
                     let found = if thread % 2 == 0 {
                         let mut recorded =
@@ -312,8 +312,8 @@ fn recording() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What goes away in a thread that never used the GPU gives its memory back: else these images,
-/// half as large again together as the GPU's memory, would not all find room.
+/// Objects dropped in a thread that never used the GPU free their memory. Otherwise these images,
+/// together half as large again as the GPU's memory, would not fit.
 #[cfg(feature = "gpu")]
 fn dropped_elsewhere() -> Result<(), Failed> {
     const SHARE: u64 = 16;

@@ -1,5 +1,5 @@
-//! Negative controls: a stand-in with one fault at a time goes through the same runner, and must be
-//! caught. Without a fault it must pass, so that it is the fault that is caught.
+//! Negative controls: a stand-in with one fault goes through the same runner, which must catch it.
+//! Without a fault the stand-in must pass: this proves that the fault is caught.
 
 use apron::{Border, Error, Result, Shape, f16};
 use conformance::problem::{Group, Problem, Window};
@@ -11,7 +11,7 @@ use oracle::{Denominator, Order, Padded, Whole, WholeTaps, fold, kept, scalar};
 
 use crate::{direct, fourier, ladder, separable};
 
-/// What is wrong with the stand-in.
+/// The fault of the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -147,7 +147,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A thin cut through the order's own lists.
+/// A thin cut through the lists of an order.
 fn groups(order: Option<Order>) -> Vec<Group> {
     let small = Selection::Small;
     match order {
@@ -214,8 +214,8 @@ fn told() -> Result<(), Failed> {
     }
 }
 
-/// A failure leaves a picture of where it is and a list of the worst pixels, under the names that
-/// its message ends with.
+/// A failure leaves a picture and a list of the worst pixels, under the names at the end of its
+/// message.
 fn drawn() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let window = Window::random(3, 3, 1);
@@ -234,7 +234,7 @@ fn drawn() -> Result<(), Failed> {
         let picture = image::open(format!("{stem}.png"))?.into_rgb8();
         let coloured: Vec<_> =
             picture.enumerate_pixels().filter(|(.., pixel)| pixel.0 != [0, 0, 0]).collect();
-        // As large as the picture, or what is drawn of it, which ends where that ends.
+        // As large as the picture, or as the drawn part, which ends at the picture's edge.
         let (at_x, at_y) = if width < 1024 { (width / 2, height / 2) } else { (1023, height - 1) };
         let size = (width.min(1024) as u32, height as u32);
         let place = coloured.first().map(|&(x, y, _)| (x as usize, y as usize));
@@ -356,11 +356,11 @@ impl Ready for Prepared {
                 let value = results[channel][y * width + x];
                 let middle = (x, y, channel) == (width / 2, height / 2, channels / 2);
                 let value = match fault {
-                    // A few times what spectra in f32 are off.
+                    // A few times the error of spectra in f32.
                     Fault::OnePixelTooFarOff if middle => {
                         value + 2e-6 * self.scale(&src.data[..shape.row_len()])
                     }
-                    // What an inverse transform that is a pixel too short would put there.
+                    // The value that an inverse transform one pixel too short would give.
                     Fault::WrapsAround if x + 1 == width && width > 1 => {
                         results[channel][y * width]
                     }
@@ -390,7 +390,7 @@ impl Ready for Prepared {
     }
 }
 
-/// Converts a result, with one of the faults of conversion.
+/// Converts a result, with one of the faults of conversion, or none.
 fn store<D: Sample>(fault: Fault, value: f64) -> D {
     let range = if D::KIND == Kind::U8 { 256.0 } else { 65536.0 };
     match fault {
@@ -402,7 +402,7 @@ fn store<D: Sample>(fault: Fault, value: f64) -> D {
     }
 }
 
-/// Whole taps one by one, and what their sums are divided by.
+/// The whole-number taps one by one, and the denominator of their sums.
 fn numerators(window: &Window) -> (Vec<i128>, Denominator) {
     let Whole { taps, denominator, .. } = window.whole();
     let (cols, middle) = (window.cols, window.rows / 2 * window.cols + window.cols / 2);
@@ -422,7 +422,8 @@ fn numerators(window: &Window) -> (Vec<i128>, Denominator) {
     (taps, denominator)
 }
 
-/// A quotient in halves, and a quarter more if it lies between two: so it is on its side of a half.
+/// A quotient in multiples of a half, plus a quarter if it lies between two: so it stays on its
+/// side of a half.
 fn quotient(sum: i128, denominator: Denominator) -> f64 {
     let (twice, step) = match denominator {
         Denominator::Count(count) => (2 * sum, i128::from(count)),
@@ -434,13 +435,13 @@ fn quotient(sum: i128, denominator: Denominator) -> f64 {
 }
 
 impl Prepared {
-    /// `sum |tap|` times the greatest of some pixels.
+    /// `sum |tap|` times the greatest magnitude of some pixels.
     fn scale<S: Sample>(&self, pixels: &[S]) -> f64 {
         let weight: f64 = self.window.taps.iter().map(|tap| tap.abs()).sum();
         weight * pixels.iter().fold(0.0, |greatest, pixel| f64::max(greatest, pixel.value().abs()))
     }
 
-    /// Where the pixel of column or row `i` is found, with one of the border's faults.
+    /// The place of the pixel for column or row `i`, with one of the border's faults, or none.
     fn find(&self, i: i64, n: usize) -> Option<usize> {
         let last = n as i64 - 1;
         let outside = !(0..=last).contains(&i);
@@ -460,7 +461,7 @@ impl Prepared {
         }
     }
 
-    /// Which tap belongs to a cell, if any, with one of the taps' faults.
+    /// The tap for a cell, if any, with one of the taps' faults, or none.
     fn tap(&self, row: usize, col: usize) -> Option<usize> {
         let Window { cols, rows, .. } = &self.window;
         let last = cols * rows - 1;
@@ -473,7 +474,7 @@ impl Prepared {
         }
     }
 
-    /// By whole taps if they are given, else in f32.
+    /// By whole-number taps if they are given, else in f32.
     fn direct(
         &self,
         plane: &[f64],

@@ -1,5 +1,5 @@
-//! The CPU's engine, in the family that the plan chooses: every family's lists, on every
-//! instruction set that the processor has.
+//! The CPU's engine, in the family that the plan chooses: the lists of every family, on every
+//! instruction set of the processor.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use crate::{direct, separable};
 /// Makes a list of problems.
 type List = fn(Selection) -> Vec<Group>;
 
-/// Which lists the engine goes through.
+/// The lists that the engine solves.
 const LISTS: &[(&str, List)] = &[
     ("direct::exhaustive", direct::exhaustive),
     ("direct::awkward", |selection| select::awkward(selection, direct::windows())),
@@ -37,7 +37,7 @@ const LISTS: &[(&str, List)] = &[
     ("boxes", boxes),
 ];
 
-/// Equal taps over 8-bit pictures large enough to be counted, and over a few that are not.
+/// Equal taps over 8-bit pictures large enough for running sums, and over a few that are not.
 fn boxes(selection: Selection) -> Vec<Group> {
     let shapes = [
         "size=13",
@@ -75,7 +75,7 @@ fn boxes(selection: Selection) -> Vec<Group> {
         }
     }
     if selection == Selection::Full {
-        // So wide that what all columns have together is beyond 2^32.
+        // So wide that the sum of all columns exceeds 2^32.
         let wide = Problem::new(66_000, 1, select::seed(12, 0)).stored(Kind::U8, Kind::U8);
         let window = Window::preset("box:cols=13,rows=270");
         groups.push(Group { window, border: Border::Constant(255.0), problems: vec![wide] });
@@ -101,7 +101,7 @@ pub(crate) fn trials(selection: Selection) -> Vec<Trial> {
     engine.chain(forced).chain([Trial::test("cpu::forced::unknown", unknown)]).collect()
 }
 
-/// What `APRON_ISA` may name, and whether this processor has it.
+/// The values of `APRON_ISA`, and whether this processor has each instruction set.
 fn instruction_sets() -> Vec<(&'static str, bool)> {
     let mut sets = vec![("portable", true)];
     #[cfg(target_arch = "x86_64")]
@@ -119,10 +119,9 @@ fn instruction_sets() -> Vec<(&'static str, bool)> {
     sets
 }
 
-/// The engine's tests again, in a process of their own that uses this instruction set only, on
-/// fewer problems: the set that the engine takes by itself has solved all. Without a fused
-/// multiply-add in hardware a sum takes a hundred times as long, so the portable code solves the
-/// small selection.
+/// Runs the engine's tests again, as a process that uses only this instruction set, on fewer
+/// problems. The default set has solved all of them. Without fused multiply-add in hardware a sum
+/// takes a hundred times as long, so portable code solves the small selection.
 fn forced(name: &str) -> Result<(), Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["cpu::engine", "--test-threads=1"]).env("APRON_ISA", name);
@@ -137,7 +136,7 @@ fn forced(name: &str) -> Result<(), Failed> {
     }
 }
 
-/// A set that does not exist is refused: the environment is read.
+/// An unknown instruction set is refused, which shows that the environment is read.
 fn unknown() -> Result<(), Failed> {
     let output = Command::new(std::env::current_exe()?)
         .args(["cpu::engine::direct::ties"])

@@ -1,5 +1,5 @@
-//! Several GPUs in one process: every result is the one that the first GPU gets, and what belongs
-//! to one is refused by another.
+//! Several GPUs in one process: every result equals that of the first GPU, and a GPU refuses the
+//! objects of another.
 
 use conformance::product::Gpu;
 #[cfg(not(feature = "gpu"))]
@@ -14,7 +14,7 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     let trial = |&(name, test): &(&str, Test)| {
         let name = format!("devices::{name}::gpu");
         let trial = conformance::suite::gpu_trial(&name, gpu, test);
-        // One GPU is enough for everything else.
+        // One GPU is enough for all other tests.
         if matches!(gpu, Gpu::Ready) && !enough { trial.with_ignored_flag(true) } else { trial }
     };
     tests.iter().map(trial).collect()
@@ -37,9 +37,8 @@ mod several {
         Gpu::count().unwrap_or(0)
     }
 
-    /// Threads that each go from one GPU to the next, no two of them on the same one at first, with
-    /// images on the host and on the device, and work on all GPUs under way before any is waited
-    /// for.
+    /// Each thread goes from one GPU to the next, and all start on different GPUs. They filter
+    /// images on the host and on the device, and launch work on all GPUs before they wait for any.
     fn at_once() -> Result<(), Failed> {
         let gpus: Vec<_> = (0..count()).map(Gpu::open).collect::<Result<_>>()?;
         let src = picture(5, 2)?;
@@ -82,8 +81,8 @@ mod several {
         Ok(())
     }
 
-    /// Plans, images, streams, marks and recorded work of two GPUs do not mix: an error names both,
-    /// and nothing is done.
+    /// Plans, images, streams, marks and recorded work of two GPUs do not mix: the error names both
+    /// GPUs, and nothing runs.
     fn kept_apart() -> Result<(), Failed> {
         let (here, there) = (Gpu::open(0)?, Gpu::open(1)?);
         let (plan, picture) = (plan(FILTERS[0], Device::Gpu(0))?, picture(5, 2)?);
@@ -122,7 +121,7 @@ mod several {
                 return Err(format!("{what}: {outcome:?}").into());
             }
         }
-        // All goes on as if nothing had been asked.
+        // The refused calls changed nothing.
         stream.synchronize()?;
         recorded.replay(&mut stream)?;
         stream.synchronize()?;

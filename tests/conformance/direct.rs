@@ -1,4 +1,4 @@
-//! The direct family: all its variants, on all devices, give the bits of one plain loop.
+//! The direct family: all variants on all devices give the bits of one plain loop.
 
 use apron::Family;
 use conformance::problem::{Group, Problem, Window};
@@ -37,7 +37,7 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
     )
 }
 
-/// Three tiles and strips, and a part of one, across and down.
+/// Three tiles and strips and a partial one, across and down.
 pub(crate) fn turns(_: Selection) -> Vec<Group> {
     let windows = [
         Window::random(3, 3, 91),
@@ -71,8 +71,7 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
     select::seams(selection, windows, select::tile_ends)
 }
 
-/// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel
-/// likes.
+/// Every size with a compiled kernel, its neighbours, and shapes without a suitable kernel.
 pub(crate) fn windows() -> Vec<Window> {
     let square =
         [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 15, 17, 19, 21, 31, 33, 51].map(|size| (size, size));
@@ -106,14 +105,14 @@ pub(crate) fn windows() -> Vec<Window> {
     windows
 }
 
-/// What people filter with.
+/// Common filters.
 fn presets() -> impl Iterator<Item = Window> {
     ["gaussian:sigma=1.5", "sobel-x", "box:size=5", "sharpen", "laplacian", "emboss"]
         .into_iter()
         .map(Window::preset)
 }
 
-/// One window for each kernel that differs in more than a number.
+/// One window for each kernel that differs in more than its size.
 pub(crate) fn stored(selection: Selection) -> Vec<Group> {
     let windows = vec![
         Window::random(3, 3, 11),

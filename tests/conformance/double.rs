@@ -1,5 +1,5 @@
-//! Plans and pipelines in f64: every type of numbers under every border, against sums of twice
-//! f64's precision and against plain loops in the stated order.
+//! Plans and pipelines in f64: every type of number under every border, against sums in twice f64's
+//! precision and against plain loops in the stated order.
 
 use apron::{
     Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut, Number,
@@ -8,7 +8,7 @@ use apron::{
 use conformance::select::BORDERS;
 use libtest_mimic::{Failed, Trial};
 
-/// Filters that take every way through the code.
+/// Filters that reach every branch of the code.
 const FILTERS: &[&str] = &[
     "identity",
     "laplacian",
@@ -67,7 +67,7 @@ fn plan(step: impl Into<Step>, border: Border) -> Result<Plan, Error> {
     Plan::builder(step).border(border).device(Device::Cpu).build()
 }
 
-/// The filters, some of them with an anchor in a corner, or flipped.
+/// The filters as they are, then each with an anchor in a corner and flipped.
 fn filters() -> Result<Vec<Filter>, Error> {
     let mut all: Vec<Filter> = FILTERS.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     for (at, text) in FILTERS.iter().enumerate() {
@@ -78,7 +78,7 @@ fn filters() -> Result<Vec<Filter>, Error> {
     Ok(all)
 }
 
-/// The element that stands for one outside, folded back one step at a time; none where a constant
+/// The element that replaces an outside index, folded back step by step; `None` where a constant
 /// does.
 fn inside(index: isize, extent: usize, border: Border) -> Option<usize> {
     let (mut index, end) = (index, extent as isize);
@@ -160,14 +160,14 @@ fn exact(pairs: &[(f64, f64)]) -> (f64, f64, f64) {
     (sum, low - (sum - high), size)
 }
 
-/// How far a result may be from the sum, in units of the sum of the products' magnitudes: what the
-/// documentation says.
+/// How far a result may be from the sum, in units of the sum of the products' magnitudes. The
+/// documentation states this bound.
 fn bound(filter: &Filter) -> f64 {
     (filter.cols() * filter.rows() + 8).max(filter.cols() + filter.rows() + 8) as f64 * f64::EPSILON
         / 2.0
 }
 
-/// Values of a type, small and up to its ends, and those that f64 just holds.
+/// Values of a type: small ones, its limits, and the greatest that f64 holds exactly.
 fn values<N: Number>(count: usize, seed: u64) -> Vec<N> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = 9_007_199_254_740_992.0f64;
@@ -183,7 +183,7 @@ fn values<N: Number>(count: usize, seed: u64) -> Vec<N> {
     (0..count).map(|_| N::from_f64(value(&mut random))).collect()
 }
 
-/// Filters values whose rows have a gap between them, into others with another gap.
+/// Filters values with gaps between rows into a picture with other gaps.
 fn filtered<S: Number, D: Number>(
     plan: &Plan,
     values: &[S],
@@ -221,7 +221,7 @@ const SHAPES: [Shape; 5] = [
     Shape { width: 5, height: 40, channels: 5 },
 ];
 
-/// Every filter and border, from this type into itself and into others.
+/// Every filter and border, from this type to itself and to others.
 fn types<S: Number>() -> Result<(), Failed> {
     let mut number = 0;
     for filter in filters()? {
@@ -283,8 +283,8 @@ fn check<S: Number, D: Number>(
     Ok(())
 }
 
-/// Taps and pixels that are whole numbers give the whole number itself, computed in i128, rounded
-/// nowhere and saturated.
+/// Whole-number taps and pixels give the exact whole number, computed in i128 without rounding,
+/// then saturated.
 fn whole_numbers() -> Result<(), Failed> {
     fn check<N: Number + TryFrom<i128> + Into<i128>>(least: N, greatest: N) -> Result<(), Failed> {
         let shape = Shape { width: 23, height: 19, channels: 2 };
@@ -298,7 +298,7 @@ fn whole_numbers() -> Result<(), Failed> {
         ];
         for (number, text) in texts.into_iter().enumerate() {
             let filter: Filter = text.parse()?;
-            // As many bits as the sums leave.
+            // The pixels have as many bits as the sums leave room for.
             let weight: f64 = (0..filter.rows() * filter.cols())
                 .map(|i| filter.tap(i / filter.cols(), i % filter.cols()).abs())
                 .sum();
@@ -341,7 +341,7 @@ fn whole_numbers() -> Result<(), Failed> {
     check(u64::MIN, u64::MAX)
 }
 
-/// Halves are rounded to even, of either sign.
+/// Halves are rounded to even, for both signs.
 fn ties() -> Result<(), Failed> {
     let plan = plan(&"taps:0.5".parse::<Filter>()?, Border::Wrap)?;
     let shape = Shape { width: 9, height: 1, channels: 1 };
@@ -360,7 +360,7 @@ fn ties() -> Result<(), Failed> {
     }
 }
 
-/// Second differences of hundredths beside millions.
+/// Second differences of hundredths on values of millions.
 fn parabola() -> Result<(), Failed> {
     let shape = Shape { width: 50, height: 40, channels: 1 };
     let values: Vec<f64> = (0..shape.width * shape.height)
@@ -405,10 +405,10 @@ fn order() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What is added to the tap on the pixel, rows and columns.
+/// The tap added at the pixel, then rows and columns.
 type Products = (f64, Vec<(Vec<f64>, Vec<f64>)>);
 
-/// What a filter is computed by, as the documentation says.
+/// The products by which a filter is computed, according to the documentation.
 fn products_of(filter: &Filter) -> Option<Products> {
     let one = filter.separated().map(|(row, column)| (0.0, vec![(row.to_vec(), column.to_vec())]));
     let (point, terms) =
@@ -455,7 +455,7 @@ fn in_order(
     sums
 }
 
-/// Taps that are a product for f32, but not for f64, are taken one by one.
+/// Taps that are a product in f32, but not in f64, are summed one by one.
 fn products() -> Result<(), Failed> {
     let blur = Filter::gaussian(1.5)?;
     let size = blur.cols();
@@ -473,7 +473,7 @@ fn products() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Pictures of several tiles, windows beyond them, and windows larger than the picture.
+/// Pictures of several tiles, windows larger than a tile, and windows larger than the picture.
 fn large() -> Result<(), Failed> {
     let cases = [
         ("gaussian:sigma=40", Shape { width: 700, height: 300, channels: 1 }),
@@ -511,7 +511,7 @@ fn large() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Magnitudes and angles of both derivatives, whose middle takes no part.
+/// Magnitudes and angles of both derivatives. The centre pixel does not affect them.
 fn gradients() -> Result<(), Failed> {
     let shape = Shape { width: 31, height: 22, channels: 2 };
     let mut values = values::<f64>(shape.row_len() * shape.height, 3);
@@ -566,7 +566,7 @@ fn gradients() -> Result<(), Failed> {
     if around[12] == 0.0 && around[11].is_nan() { Ok(()) } else { fail("the middle takes part") }
 }
 
-/// Between steps nothing is rounded, and the last step rounds once.
+/// Intermediate values are not rounded. The last step rounds once.
 fn pipelines() -> Result<(), Failed> {
     let shape = Shape { width: 33, height: 21, channels: 2 };
     let texts = ["gaussian:sigma=1.5", "sobel", "taps:0.3 0.4 0.3"];
@@ -598,7 +598,7 @@ fn pipelines() -> Result<(), Failed> {
     }
 }
 
-/// Colours weighted by alpha, copied alpha, and alpha that is taken away.
+/// Colours weighted by alpha, copied alpha, and alpha that is removed.
 fn alpha() -> Result<(), Failed> {
     let shape = Shape { width: 29, height: 18, channels: 4 };
     let Shape { width, height, channels } = shape;
@@ -655,7 +655,7 @@ fn alpha() -> Result<(), Failed> {
             }
         }
     }
-    // A transparent pixel's colour has no part, whatever it is.
+    // A transparent pixel's colour does not affect results.
     let filter: Filter = "box:cols=3,rows=1".parse()?;
     let pipeline = Pipeline::new(vec![plan(filter, Border::Replicate)?])?;
     let src = Image::from_vec(vec![5e15, 0.0, 1.0, 1.0, 1.0, 1.0], 3, 1, 2)?;
@@ -668,8 +668,8 @@ fn alpha() -> Result<(), Failed> {
     }
 }
 
-/// A NaN under a window makes a NaN, whatever the tap; infinities keep their sign; zeros keep
-/// theirs under an identity.
+/// A NaN under a window gives NaN, whatever the tap. Infinities keep their sign. Zeros keep their
+/// sign under an identity.
 fn special_values() -> Result<(), Failed> {
     let shape = Shape { width: 9, height: 7, channels: 1 };
     for text in ["laplacian", "gaussian:sigma=3", "unsharp:sigma=2,amount=0.7"] {
@@ -710,7 +710,7 @@ fn special_values() -> Result<(), Failed> {
     }
 }
 
-/// What cannot be done is said: the value, the limit and the way out.
+/// Impossible requests are refused. The error names the value, the limit and a remedy.
 fn refused() -> Result<(), Failed> {
     let says = |result: Result<(), Error>, words: &[&str]| match result {
         Ok(()) => fail(format!("{words:?}: nothing was said")),

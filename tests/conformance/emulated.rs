@@ -1,9 +1,9 @@
-//! The GPU's tests on the emulator: this program again, in a process of its own that has a driver
+//! The GPU's tests on the emulator. This program runs again as a process of its own, with a driver
 //! in software.
 //!
-//! `emulated::suite` must find nothing and launch every kernel; `emulated::catches` must find what
-//! was done wrong on purpose, and say what and where; `emulated::survives` lets the driver fail in
-//! the middle of a job.
+//! `emulated::suite` must find no error and launch every kernel. `emulated::catches` must find an
+//! injected fault, and name it and its place. `emulated::survives` makes the driver fail in the
+//! middle of a job.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let mut parts = control.test.split("::");
         let mut family = parts.next().unwrap_or_default().to_owned();
         if family == "stored" {
-            // Its tests meet kernels that have little in common.
+            // The tests of this family launch kernels that have little in common.
             family = format!("{family}_{}", parts.next().unwrap_or_default());
         }
         Trial::test(format!("emulated::catches::{name}{stepping}::{family}"), || caught(control))
@@ -41,17 +41,17 @@ fn emulated(settings: &str) -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
     command.env("APRON_DRIVER", built::emulator()?).env("APRON_EMULATOR", settings);
     command.env("APRON_REQUIRE_GPU", "1").env("APRON_CONFORMANCE", "emulated");
-    // Sabotage fails on purpose.
+    // Sabotaged runs fail on purpose: no reports.
     command.env("APRON_REPORTS", "");
     Ok(command)
 }
 
-/// All that a program has said.
+/// All output of a program.
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// The lines of a failed run that tell most: the emulator's, and the first few failures.
+/// The most useful lines of a failed run: the emulator's, and the first few failures.
 fn essence(output: &Output) -> String {
     let text = text(output);
     let telling = |line: &&str| {
@@ -61,17 +61,15 @@ fn essence(output: &Output) -> String {
     if lines.is_empty() { text } else { lines.join("\n") }
 }
 
-/// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and
-/// with grids that end after a few rows of blocks; then, fewer, on one that has neither, and one
-/// row, and that copies no rows 100 bytes apart. Between them they launch every kernel that a
-/// variant may launch. Those of bands on two devices with little memory, where they find most to
-/// do.
+/// Runs every test of the GPU on a device with asynchronous copies and room for the largest tiles,
+/// where grids end after five rows of blocks. Then runs fewer tests on a device without either,
+/// which copies no rows 100 bytes apart and whose grids have one row. Together they launch every
+/// kernel that a variant may launch. The tests of bands run on two devices with little memory.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     let started = std::time::Instant::now();
-    // In so little memory that pictures go in bands, and where what waits in other streams is done
-    // first.
+    // So little memory that pictures go in bands. The device runs the work of other streams first.
     let narrow = folder.path().join("narrow");
     let in_bands = || {
         run(&narrow, "devices=2,memory=4MiB,order=others-first,", |command| {
@@ -83,7 +81,7 @@ fn suite() -> Result<(), Failed> {
             command.args(["::gpu", "--skip", "flow::"]).env("APRON_GRID_ROWS", "5")
         })
     };
-    // That one keeps one thread busy.
+    // The run in bands keeps only one thread busy.
     std::thread::scope(|scope| {
         let in_bands = scope.spawn(in_bands);
         let all = all();
@@ -112,7 +110,7 @@ fn suite() -> Result<(), Failed> {
     }
 }
 
-/// One run that must find nothing; the kernels that it launches are written to a file.
+/// A run that must find no error. It writes the kernels that it launches to a file.
 fn run(
     launches: &Path,
     settings: &str,
@@ -125,14 +123,14 @@ fn run(
     if output.status.success() && ran { Ok(()) } else { Err(essence(&output)) }
 }
 
-/// A sabotaged device, and how that comes out.
+/// A sabotaged device, and the expected failure.
 struct Control {
     sabotage: &'static str,
-    /// How many rows of blocks grids have, if not as many as they need.
+    /// The limit on a grid's rows of blocks, if any.
     grid_rows: Option<&'static str>,
-    /// The test that meets it.
+    /// The test to run.
     test: &'static str,
-    /// The kernel or variant that must be named, and what must be said of it.
+    /// The kernel or variant that the failure must name, and the words that it must contain.
     who: &'static str,
     what: &'static str,
 }
@@ -202,7 +200,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "flow::splits::gpu", who: "bands of", what: "values are wrong" },
 ];
 
-/// A run on a sabotaged device fails, and says why.
+/// A run on a sabotaged device fails, and names the fault.
 fn caught(&Control { sabotage, grid_rows, test, who, what }: &Control) -> Result<(), Failed> {
     let mut command = emulated(&format!("sabotage={sabotage}"))?;
     if let Some(rows) = grid_rows {
@@ -219,8 +217,8 @@ fn caught(&Control { sabotage, grid_rows, test, who, what }: &Control) -> Result
     }
 }
 
-/// A driver that fails in the middle of a job: what the job says, what memory it leaves behind, and
-/// whether the next job works.
+/// A driver that fails in the middle of a job: the job's error, the memory that it leaves
+/// allocated, and whether the next job works.
 #[cfg(feature = "gpu")]
 mod survival {
     use apron::gpu::Gpu;
@@ -230,7 +228,7 @@ mod survival {
     use super::{emulated, essence, text};
     use crate::auto::{self, scenarios as choice};
 
-    /// A job on a device that has something wrong with it.
+    /// A job on a faulty device.
     struct Scenario {
         name: &'static str,
         settings: &'static str,
@@ -244,8 +242,8 @@ mod survival {
             settings: "memory=256KiB",
             run: || goes_on(|| job(1000, 900)),
         },
-        // Source, intermediate image, destination. (These taps are parameters of the launch, and
-        // allocate nothing.)
+        // Source, intermediate image, destination. The taps are parameters of the launch, and
+        // allocate nothing.
         Scenario {
             name: "allocation_1_fails",
             settings: "fail=cuMemAlloc_v2:1:2",
@@ -261,19 +259,19 @@ mod survival {
             settings: "fail=cuMemAlloc_v2:3:2",
             run: || goes_on(small),
         },
-        // In the third lane, when two bands are under way.
+        // In the third lane, while two bands are in flight.
         Scenario {
             name: "exhausted_in_mid_run",
             settings: "memory=256KiB,fail=cuMemAlloc_v2:8:2",
             run: || goes_on(|| job(300, 400)),
         },
-        // By then some pictures are done, and others are under way.
+        // Some pictures are finished, others in flight.
         Scenario {
             name: "lost_in_mid_batch",
             settings: "fail=cuStreamSynchronize:6:719",
             run: || half_a_batch(Device::Gpu(0), FlowOptions::default(), 1),
         },
-        // Two feeders for each of two GPUs, of which one is lost: the other one ends what it has.
+        // Two feeders for each of two GPUs. One GPU is lost; the other finishes its part.
         Scenario {
             name: "lost_beside_another",
             settings: "devices=2,order=others-first,fail=cuStreamSynchronize:6:719",
@@ -365,7 +363,7 @@ mod survival {
         },
     ];
 
-    /// Each scenario, in a process of its own.
+    /// Each scenario, as a process of its own.
     pub(super) fn trials() -> impl Iterator<Item = Trial> {
         SCENARIOS.iter().map(|&Scenario { name, settings, .. }| {
             Trial::test(format!("emulated::survives::{name}"), move || {
@@ -379,7 +377,7 @@ mod survival {
         })
     }
 
-    /// What the process of a scenario has to run.
+    /// The tests that a scenario's process runs.
     pub(super) fn scenarios(name: &str) -> Vec<Trial> {
         let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
         scenario.map(|scenario| Trial::test(scenario.name, scenario.run)).into_iter().collect()
@@ -411,7 +409,7 @@ mod survival {
         job(SMALL.0, SMALL.1)
     }
 
-    /// The first job fails with such an error, memory in use is what it was, and the next job
+    /// The first job fails with such an error, the memory in use stays the same, and the next job
     /// works.
     fn recovers(failing: fn() -> Result<()>, right: impl Fn(&Error) -> bool) -> Result<(), Failed> {
         let gpu = Gpu::open(0)?;
@@ -433,7 +431,7 @@ mod survival {
         }
     }
 
-    /// A row of it alone is too large.
+    /// A single row of the image is too large.
     fn too_large() -> Result<(), Failed> {
         let right = |error: &Error| match *error {
             Error::DeviceMemory { needed, free, total } => needed > free && total == 64 << 10,
@@ -442,7 +440,7 @@ mod survival {
         recovers(|| job(40_000, 5), right)
     }
 
-    /// Memory is exhausted, and the job is done all the same, in smaller bands.
+    /// Memory is exhausted, but the job succeeds in smaller bands.
     fn goes_on(working: fn() -> Result<()>) -> Result<(), Failed> {
         let gpu = Gpu::open(0)?;
         let free = gpu.memory()?.0;
@@ -456,8 +454,8 @@ mod survival {
         }
     }
 
-    /// Six pictures with a plan for these devices: the outcome, and how many of the first pictures
-    /// are right.
+    /// Filters six pictures with a plan for these devices. Returns the outcome, and the number of
+    /// leading pictures that are right.
     fn six(device: Device, flow: FlowOptions) -> Result<(Result<()>, usize)> {
         let picture = |number: usize| {
             Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1)
@@ -491,8 +489,8 @@ mod survival {
         Ok((outcome, right))
     }
 
-    /// The device is lost in the middle of a batch, after so many pictures at least: an error names
-    /// the first one that is not done, and those before it are right.
+    /// The device is lost in the middle of a batch, after at least `least` pictures. The error
+    /// names the first unfinished picture, and all before it are right.
     fn half_a_batch(device: Device, flow: FlowOptions, least: usize) -> Result<(), Failed> {
         let (outcome, right) = six(device, flow)?;
         match outcome {
@@ -507,15 +505,15 @@ mod survival {
         }
     }
 
-    /// A GPU's memory is exhausted in the middle of a batch that another one has a part of, and the
-    /// batch is done all the same.
+    /// A GPU's memory is exhausted in the middle of a batch that it shares with another GPU. The
+    /// batch succeeds.
     fn whole_batch(flow: FlowOptions) -> Result<(), Failed> {
         let (outcome, right) = six(Device::AllGpus, flow)?;
         outcome?;
         if right == 6 { Ok(()) } else { Err(format!("{right} of six pictures are right").into()) }
     }
 
-    /// All that a job leaves behind goes away in a thread that never used the GPU.
+    /// All objects of a job are dropped in a thread that never used the GPU.
     fn dropped_elsewhere() -> Result<(), Failed> {
         let gpu = Gpu::open(0)?;
         let things = || -> Result<_> {
@@ -571,7 +569,7 @@ mod survival {
         recovers(small, |error| says(error, words))
     }
 
-    /// The context is dead: every later job says so, and none goes elsewhere.
+    /// The context is dead: every later job fails with this error, and none runs on another device.
     fn for_good(words: &str) -> Result<(), Failed> {
         once_and_again(words)?;
         match Gpu::open(0)?.memory() {
@@ -590,7 +588,7 @@ mod survival {
         Ok(())
     }
 
-    /// There is no GPU to use: whoever asks for one is told why, whoever leaves the choice gets the
+    /// No GPU is usable. A plan for a GPU fails with the reason; a plan that may choose runs on the
     /// CPU.
     fn absent(words: &str) -> Result<(), Failed> {
         match small() {

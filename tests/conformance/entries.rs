@@ -1,6 +1,5 @@
-//! Every entry once, at a small awkward shape: tiles that the image leaves a part of, windows that
-//! leave the image, grids that end before it does. The list that `conformance sanitize` runs under
-//! compute-sanitizer.
+//! Launches every entry once, at a small awkward shape: partial tiles, windows that leave the
+//! image, grids that end before it. `conformance sanitize` runs this list under compute-sanitizer.
 
 #[cfg(feature = "gpu")]
 use std::collections::BTreeSet;
@@ -25,7 +24,7 @@ use studies::Study;
 #[cfg(feature = "gpu")]
 use crate::{ladder, steps, table};
 
-/// What the names of these tests begin with.
+/// The prefix of these tests' names.
 pub(crate) const NAME: &str = "entries::";
 
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
@@ -57,13 +56,13 @@ fn of_studies() -> Result<(), Failed> {
     suite::no_gpu()
 }
 
-/// The number of taps that an entry has been compiled for, as the last part of its name says.
+/// The number of taps for which an entry is compiled, from the last part of its name.
 #[cfg(feature = "gpu")]
 fn size_of(entry: &str) -> Option<usize> {
     entry.rsplit('_').next().and_then(|part| part.parse().ok())
 }
 
-/// One problem for each of a variant's entries, and for those that take any window.
+/// One problem for each of a variant's entries, and more for the entries that take any window.
 #[cfg(feature = "gpu")]
 fn groups(variant: Variant) -> Vec<Group> {
     let window = |cols, rows| match variant.family() {
@@ -71,14 +70,14 @@ fn groups(variant: Variant) -> Vec<Group> {
         _ => Window::random(cols, rows, 4000 + cols as u64),
     };
     let sizes: BTreeSet<usize> = variant.entries().filter_map(size_of).collect();
-    // A block's tile or a warp's strip, and some; and the windows that no entry has been compiled
-    // for.
+    // A block's tile or a warp's strip, and a little more. Then the windows for which no entry is
+    // compiled.
     let (size, others): ((usize, usize), &[(usize, usize)]) = match variant {
         Variant::DirectNaive | Variant::DirectConstant => ((35, 29), &[(4, 3)]),
         Variant::DirectShared | Variant::DirectUnrolled => ((35, 29), &[(4, 3), (33, 32)]),
         Variant::DirectSliding | Variant::SeparableFused => ((131, 19), &[]),
         Variant::Separable => ((259, 67), &[(4, 6), (260, 2), (2, 260)]),
-        // Tiles in pairs, a window in parts, and one for which tiles are large.
+        // Pairs of tiles, a window in parts, and a window for large tiles.
         _ => ((251, 125), &[(5, 5), (100, 3), (100, 70)]),
     };
     let sized = sizes
@@ -86,12 +85,12 @@ fn groups(variant: Variant) -> Vec<Group> {
         .filter(|_| variant.family() != Family::Fourier)
         .map(|&taps| window(taps, taps));
     let others = others.iter().map(|&(cols, rows)| window(cols, rows).anchored(0, rows - 1));
-    // Lines, which the passes for rows and for columns take.
+    // Lines, for the passes over rows and over columns.
     let lines = sizes.iter().chain(&[4, 300]).filter(|_| variant == Variant::DirectUnrolled);
     let lines = lines.flat_map(|&taps| [window(taps, 1), window(1, taps).anchored(0, taps / 3)]);
     let windows: Vec<_> = sized.chain(others).chain(lines).collect();
     let group = |(i, window): (usize, Window)| {
-        // The first has pixels to be copied, by a kernel of their own.
+        // The first border copies pixels, by a kernel of its own.
         let border = [Border::Keep, Border::Reflect, Border::Constant(7.0), Border::Wrap][i % 4];
         let problem = Problem::new(size.0, size.1, select::seed(51, i)).gaps(0, i % 2);
         Group { window, border, problems: vec![problem] }
@@ -99,7 +98,7 @@ fn groups(variant: Variant) -> Vec<Group> {
     windows.into_iter().chain(sums(variant)).enumerate().map(group).collect()
 }
 
-/// Sums for those entries of a variant that add up several products.
+/// Sums for the entries of a variant that add several products.
 #[cfg(feature = "gpu")]
 fn sums(variant: Variant) -> Vec<Window> {
     let of_two = |size: usize| Window::random_sum(size, size, 4200 + size as u64);
@@ -123,8 +122,8 @@ fn sums(variant: Variant) -> Vec<Window> {
     }
 }
 
-/// For the Fourier family's entries for stored pixels a problem of each type, of which some tiles
-/// lie inside the image.
+/// A problem for each type of stored pixels in the Fourier family's entries. Some tiles lie inside
+/// the image.
 #[cfg(feature = "gpu")]
 fn spectra() -> Vec<Group> {
     let kinds = [
@@ -144,7 +143,7 @@ fn spectra() -> Vec<Group> {
             problems: vec![problem],
         }
     };
-    // Large tiles; the types of the results go round.
+    // Large tiles. The types of the results cycle.
     let large = |(i, (input, _)): (usize, (Kind, Kind))| {
         let (_, result) = kinds[(i + 1) % kinds.len()];
         let problem = Problem::new(2100, 5, select::seed(59, i)).stored(input, result);
@@ -158,8 +157,8 @@ fn spectra() -> Vec<Group> {
     kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).chain(halves()).collect()
 }
 
-/// Bytes whose columns large tiles take, and the rest of them small ones or stacked ones; with a
-/// tap of the pixel's own that outweighs all others, and without.
+/// Bytes for which large tiles take most columns, and small or stacked tiles the rest; with and
+/// without a centre tap that outweighs all others.
 #[cfg(feature = "gpu")]
 fn of_bytes() -> impl Iterator<Item = Group> {
     select::BORDERS.into_iter().enumerate().map(|(i, border)| {
@@ -173,8 +172,8 @@ fn of_bytes() -> impl Iterator<Item = Group> {
     })
 }
 
-/// Bytes whose last columns take half a small folded tile, in two rows of tiles each: of three
-/// rows, of two, and with no other columns.
+/// Bytes whose last columns take half a small folded tile, so one tile computes them for two rows
+/// of tiles. Pictures have three such rows, two, or no other columns.
 #[cfg(feature = "gpu")]
 fn halves() -> impl Iterator<Item = Group> {
     select::BORDERS.into_iter().enumerate().map(|(i, border)| {
@@ -185,10 +184,10 @@ fn halves() -> impl Iterator<Item = Group> {
     })
 }
 
-/// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16
-/// bits, whole numbers and halves by turns. One to four channels go round, and so do the types of
-/// the results. Where values that keep their type, or bytes that become f32, have entries of their
-/// own, these are left to them, and they have a problem for each number of channels.
+/// For a variant with entries for stored pixels, two problems for each size: one in 8 bits, one in
+/// 16 bits, alternately integers and half floats. One to four channels cycle, and so do the types
+/// of the results. Some pairs of types have entries of their own (equal types, and bytes to f32).
+/// These pairs get a problem for each number of channels instead.
 #[cfg(feature = "gpu")]
 fn stored(variant: Variant) -> Vec<Group> {
     const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
@@ -201,7 +200,7 @@ fn stored(variant: Variant) -> Vec<Group> {
     let own: Vec<_> = own.map(|(input, result, part)| (input, result, sizes_of(part))).collect();
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
-            // With larger taps, passes in f64 take bytes to bytes.
+            // With larger taps, exact passes would make bytes of bytes.
             Family::Separable => Window::blur_pair(size, size, 4100 + size as u64),
             _ => Window::blur(size, size, 4100 + size as u64),
         };
@@ -226,7 +225,7 @@ fn stored(variant: Variant) -> Vec<Group> {
             border,
             problems: vec![problem(0, Kind::U8), problem(1, halves)],
         };
-        // Strips inside the image and at each of its edges. Outside it, only whole numbers.
+        // Strips inside the image and at each of its edges. Constants outside are whole numbers.
         let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
         let problem = |(channels, input, result): (usize, Kind, Kind)| {
             let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels))
@@ -247,10 +246,11 @@ fn stored(variant: Variant) -> Vec<Group> {
     sizes_of("bit_").into_iter().enumerate().flat_map(group).collect()
 }
 
-/// For each entry that takes bytes on the tensor cores a window of its digits and width.
+/// For each tensor-core entry a window of its number of digits and its width.
 #[cfg(feature = "gpu")]
 fn matrices() -> Vec<Group> {
-    // Taps of one digit and of two, which binary fractions hold, and of three, which none does.
+    // Taps of one digit and of two, which binary fractions hold, and of three, which no binary
+    // fraction holds.
     let taps = |digits: u32, count: usize| -> Vec<f32> {
         let tap = |i: usize| match digits {
             1 => (i as f32 % 7.0 - 3.0) / 64.0,
@@ -260,7 +260,7 @@ fn matrices() -> Vec<Group> {
         (0..count).map(tap).collect()
     };
     // Two and three halves of 16 bytes; five rows of two, which have an entry of their own; three
-    // and four channels that are parted.
+    // and four channels, split by channel.
     let windows = [(13, 3, 1), (25, 3, 1), (5, 5, 1), (9, 3, 3), (17, 3, 4)];
     let group = |(i, (digits, (cols, rows, channels))): (usize, (u32, (usize, usize, usize)))| {
         let window = Window::dense("fractions", cols, rows, &taps(digits, rows * cols));
@@ -277,8 +277,8 @@ fn matrices() -> Vec<Group> {
         .collect()
 }
 
-/// For each entry that takes a row and a column on the tensor cores a window of its height, and of
-/// few or many bytes in a row; and one of two products.
+/// For each tensor-core entry for a row and a column, a window of its height, with few or many
+/// bytes in a row. Then windows that are sums of two products.
 #[cfg(feature = "gpu")]
 fn pairs() -> Vec<Group> {
     #[rustfmt::skip]
@@ -309,7 +309,7 @@ fn pairs() -> Vec<Group> {
     WINDOWS.iter().enumerate().map(pair).chain(sums).enumerate().map(group).collect()
 }
 
-/// Means by running sums, of a warp and of several, for each number of channels.
+/// Means by running sums, with windows for one warp and for several, for each number of channels.
 #[cfg(feature = "gpu")]
 fn means() -> Vec<Group> {
     let group = |i: usize| {
@@ -327,8 +327,8 @@ fn means() -> Vec<Group> {
     (0..8).map(group).collect()
 }
 
-/// For each entry of rows and of columns by 1-D spectra a window of such a length: in one part, and
-/// in several.
+/// For each entry of 1-D spectra along rows and along columns, a window of its length, in one part
+/// and in several.
 #[cfg(feature = "gpu")]
 fn lines() -> Vec<Group> {
     const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
@@ -385,9 +385,8 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     launched(variants().flat_map(Variant::entries))
 }
 
-/// What no variant has for itself: gradients, colours weighted by alpha; interleaved f32 become
-/// planes, bytes in doubt are settled, and bytes made with wide separable windows come from passes
-/// in f64, which define them if the window has more than 65536 taps.
+/// Entries that no variant owns: gradients; colours weighted by alpha; interleaved f32 that become
+/// planes; uncertain bytes that are resolved; bytes of wide separable windows by exact passes.
 #[cfg(feature = "gpu")]
 fn shared() -> Result<(), Failed> {
     let one = |window, border, problem| Group { window, border, problems: vec![problem] };
@@ -400,7 +399,7 @@ fn shared() -> Result<(), Failed> {
             Border::Reflect,
             Problem::new(35, 19, select::seed(54, 0)).channels(3),
         ),
-        // A thread settles a result by itself, a warp does, or a block takes several.
+        // One thread resolves a result by itself, or a warp does, or a block takes several.
         one(Window::random(5, 5, 4201), Border::Keep, bytes(61, 23, 1).channels(3)),
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
         one(Window::random(24, 23, 4205), Border::Reflect101, bytes(61, 23, 8).channels(3)),
@@ -425,10 +424,10 @@ fn shared() -> Result<(), Failed> {
             bytes(67, 70, 7).channels(3),
         ),
     ];
-    // Settled from a copy of the image; of a smaller one there would be no room to sort them.
+    // Spectra that leave many results uncertain.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);
     let spectra = [one(heavy, Border::Wrap, bytes(260, 180, 10).channels(3))];
-    // Counted, where rows may repeat.
+    // Means with ties where rows may repeat.
     let counted = [one(
         Window::preset("box:cols=70,rows=60"),
         Border::Wrap,
@@ -460,10 +459,11 @@ fn of_studies() -> Result<(), Failed> {
     launched(Study::all().flat_map(Study::entries))
 }
 
-/// Whether this process has launched them all.
+/// Fails unless this process has launched all of these entries.
 #[cfg(feature = "gpu")]
 fn launched(entries: impl Iterator<Item = &'static str>) -> Result<(), Failed> {
-    // The larger of these that a block has shared memory for stands for both.
+    // Of each pair, a device launches the one that fits its shared memory; the larger name stands
+    // for both.
     let one = |entry| match entry {
         "fourier_64" => "fourier_128",
         "fourier_stored_64" => "fourier_stored_128",
@@ -471,7 +471,7 @@ fn launched(entries: impl Iterator<Item = &'static str>) -> Result<(), Failed> {
         entry => entry,
     };
     let launches = apron::gpu::Gpu::open(0)?.launches();
-    // Where a block has no room for tiles of 128, it has none for columns of large ones.
+    // A block without room for tiles of 128 has no room for columns of large tiles.
     let is_small = launches.iter().any(|(entry, _)| *entry == "fourier_64");
     let entries = entries.filter(|entry| !(is_small && entry.starts_with("fourier_large_")));
     let launched: BTreeSet<_> = launches.into_iter().map(|(entry, _)| one(entry)).collect();

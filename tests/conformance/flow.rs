@@ -1,10 +1,10 @@
-//! Pictures that go through a GPU in bands: every split gives the bytes that the whole picture
-//! gives in one.
+//! Pictures that go through a GPU in bands: every split gives the bytes of the whole picture in one
+//! band.
 //!
-//! The whole picture is one band of the same variant on the same GPU, which the other tests hold to
-//! the references. Bands may be of any height, under every border, also where a window is higher
-//! than a band or than the picture; pinned or not; in as little memory as they need; of many
-//! pictures, and on several GPUs.
+//! The whole picture is one band of the same variant on the same GPU, which the other tests compare
+//! with the references. Bands have any height, under every border, also where a window is higher
+//! than a band or than the picture. Tests use pinned and pageable memory, as little device memory
+//! as possible, batches, and several GPUs.
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -109,7 +109,7 @@ mod on_gpu {
         }
     }
 
-    /// A filter of a picture, and the bands that it is cut into.
+    /// A filter of a picture, and the bands of the picture.
     #[derive(Clone, Copy, Debug)]
     struct Case<'w> {
         window: &'w Window,
@@ -138,8 +138,8 @@ mod on_gpu {
                 .variant(self.variant)
         }
 
-        /// Holds each of these heights of bands to one band; returns how many were held, or `None`
-        /// if the variant declines.
+        /// Compares bands of each of these heights with one band. Returns the number of
+        /// comparisons, or `None` if the variant declines.
         fn check(&self, heights: &[usize], pinned: bool) -> Result<Option<usize>, Failed> {
             let found = match self.stored {
                 (Kind::U8, Kind::U8) => self.typed::<u8, u8>(heights, pinned),
@@ -175,7 +175,7 @@ mod on_gpu {
             }
             for &rows in heights {
                 let plan = self.builder().band_rows(rows).build()?;
-                // Lanes are used again, with what the run before left in them.
+                // The second run uses the same lanes, which still hold data of the first.
                 for turn in 0..2 {
                     let mut found = target();
                     run(&plan, &mut found)?;
@@ -238,7 +238,7 @@ mod on_gpu {
         (Kind::F32, Kind::U8),
     ];
 
-    /// Every case that some variant takes; fails if one of the variants took none.
+    /// Checks every case that some variant takes; fails if one of the variants took none.
     fn check_all(
         name: &str,
         cases: &[(Case<'_>, Vec<usize>)],
@@ -273,8 +273,8 @@ mod on_gpu {
         conformance::product::variants(Gpu::DEVICE).into_iter().map(Some).chain([None]).collect()
     }
 
-    /// Whether a selection has window `i`, of so many, with border `j`. Every border is met in
-    /// each.
+    /// Whether a selection has window `i` of `windows` with border `j`. Each selection has every
+    /// border.
     fn is_kept(selection: Selection, i: usize, j: usize, windows: usize) -> bool {
         match selection {
             Selection::Full => true,
@@ -283,13 +283,13 @@ mod on_gpu {
         }
     }
 
-    /// Every variant under every border, in bands from a row to nearly all.
+    /// Every variant under every border, in bands from one row to nearly all rows.
     pub(super) fn splits(selection: Selection) -> Result<(), Failed> {
         let windows = [
             Window::random_pair(3, 3, 71),
             Window::blur_pair(5, 5, 72),
             Window::random(5, 9, 73).anchored(1, 8),
-            // Higher than bands, then than the picture.
+            // Higher than bands, then higher than the picture.
             Window::blur_pair(7, 33, 74),
             Window::random(2, 75, 75).anchored(0, 3),
         ];
@@ -319,8 +319,8 @@ mod on_gpu {
         check_all("splits", &cases, &all_variants())
     }
 
-    /// Pictures that are several tiles of spectra high, by windows of one and of several parts:
-    /// bands begin on the grid of tiles.
+    /// Pictures with several rows of spectral tiles, and windows of one and of several parts: bands
+    /// begin on the grid of tiles.
     pub(super) fn tiles(selection: Selection) -> Result<(), Failed> {
         let windows = [
             Window::random(21, 40, 76),
@@ -352,7 +352,7 @@ mod on_gpu {
         check_all("tiles", &cases, &[Some(Variant::Fourier), None])
     }
 
-    /// Windows, anchors, sizes, types and heights of bands that nobody wrote down.
+    /// Random windows, anchors, sizes, types and heights of bands.
     pub(super) fn generated(selection: Selection) -> Result<(), Failed> {
         let count = if selection == Selection::Full { 200 } else { 24 };
         let problems: Vec<_> = (0..count)
@@ -401,8 +401,8 @@ mod on_gpu {
         check_all("generated", &cases, &[None, Some(Variant::DirectNaive)])
     }
 
-    /// Bands that are large enough for threads to copy them together, for several callers of one
-    /// plan at once, of which two are threads of the pool that copies.
+    /// Bands large enough that threads copy them together. Several callers use one plan at once,
+    /// and two of them are threads of the pool that copies.
     pub(super) fn callers() -> Result<(), Failed> {
         let window = Window::blur(1, 3, 79);
         let builder = || Plan::builder(&window.filter).border(Border::Wrap);
@@ -432,8 +432,8 @@ mod on_gpu {
         outcomes.into_iter().collect()
     }
 
-    /// A limit on the GPU's memory changes no byte; one that is too low is refused, with the least
-    /// that will do.
+    /// A limit on the GPU's memory changes no byte. A limit that is too low is refused, and the
+    /// error names the least that suffices.
     pub(super) fn memory() -> Result<(), Failed> {
         let shape = Shape { width: 101, height: 140, channels: 3 };
         let mut bounded = 0;
@@ -485,7 +485,7 @@ mod on_gpu {
         if bounded < 6 { Err(format!("only {bounded} runs were bounded").into()) } else { Ok(()) }
     }
 
-    /// Pictures of many sizes, some of them the same, on a filter.
+    /// Pictures of many sizes, some of them equal.
     fn pictures(count: usize) -> Vec<Strided<u8>> {
         let picture = |number: usize| {
             let (width, height) = (20 + 13 * (number / 2 % 5), 15 + 9 * (number % 7));
@@ -505,7 +505,8 @@ mod on_gpu {
         (outcome, targets)
     }
 
-    /// A batch gives what its pictures give one by one, whole and in bands, on one GPU and on all.
+    /// A batch gives the results of its pictures one by one, whole and in bands, on one GPU and on
+    /// all.
     pub(super) fn batch() -> Result<(), Failed> {
         let sources = pictures(11);
         for filter in ["gaussian:sigma=1", "motion:length=5,angle=30"] {
@@ -546,7 +547,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// The error of a batch names the first picture that is not done, and those before it are.
+    /// The error of a batch names the first unfinished picture. All before it are finished.
     pub(super) fn batch_errors() -> Result<(), Failed> {
         let window = Window::preset("gaussian:sigma=1");
         for device in [Gpu::DEVICE, Device::Cpu] {
@@ -587,7 +588,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Settings for runs with several feeders, with lanes that are many or few.
+    /// Settings for runs with several feeders, and with many or few lanes.
     fn crews() -> impl Iterator<Item = FlowOptions> {
         let crews = [
             (2, 4, None, None),
@@ -604,8 +605,8 @@ mod on_gpu {
         })
     }
 
-    /// Several threads feed each GPU from one queue: a batch gives what its pictures give one by
-    /// one, from ordinary memory and from pinned, and from several callers at once.
+    /// Several threads feed each GPU from one queue. A batch gives the results of its pictures one
+    /// by one, from pageable and pinned memory, and for several callers at once.
     pub(super) fn feeders() -> Result<(), Failed> {
         let sources = pictures(13);
         let window = Window::preset("gaussian:sigma=1");
@@ -661,8 +662,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// A caller that ends a run of several feeders: nobody tells it anything after that, pictures
-    /// that were done are right, and the plan goes on working.
+    /// A caller ends a run of several feeders. It gets no report after that, finished pictures are
+    /// right, and the plan still works.
     pub(super) fn feeders_ended() -> Result<(), Failed> {
         let sources = pictures(13);
         let window = Window::preset("gaussian:sigma=1");
@@ -694,8 +695,8 @@ mod on_gpu {
                     {
                         picture
                     }
-                    // A band that is done later than its follower has nothing to tell, so 11 times
-                    // may be all.
+                    // A band that finishes after its successor sends no report, so there may be
+                    // only 11 reports.
                     Ok(()) if after == 11 && late.load(Ordering::Relaxed) == 0 => sources.len(),
                     other => return Err(format!("ended after {after}: {other:?}").into()),
                 };
@@ -706,7 +707,7 @@ mod on_gpu {
                         format!("ended after {after}, picture {number}: {wrong}")
                     })?;
                 }
-                // Each feeder may have been about to tell something.
+                // Each feeder may have been about to send a report.
                 let feeders = 3 * apron::gpu::Gpu::count()? as usize;
                 if late.load(Ordering::Relaxed) > feeders {
                     return Err(format!("ended after {after}: told {late:?} times more").into());
@@ -718,7 +719,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// A timeline has every band's steps in their order, and in a lane one band after the other.
+    /// A timeline has every band's steps in order, and the bands of a lane one after the other.
     pub(super) fn timeline() -> Result<(), Failed> {
         let sources = pictures(5);
         let window = Window::preset("gaussian:sigma=1");
@@ -749,7 +750,7 @@ mod on_gpu {
             let what: Vec<_> = band.iter().map(|span| span.what).collect();
             let place = |span: &Span| (span.gpu, span.lane, span.picture, span.rows.clone());
             let together = band.iter().all(|span| place(span) == place(&band[0]));
-            // Two clocks: a microsecond or so lies between them.
+            // Host and device have their own clocks, about a microsecond apart.
             let ordered = band.iter().all(|span| span.start <= span.end)
                 && band[1..4].windows(2).all(|pair| pair[0].end <= pair[1].start)
                 && band[0].end.as_secs_f64() <= band[1].end.as_secs_f64() + 1e-4

@@ -1,5 +1,5 @@
-//! The Fourier family: within a stated distance of the oracle on every device, and the direct
-//! family's bits where spectra have no room.
+//! The Fourier family: within a stated distance of the oracle on every device, and with the direct
+//! family's bits for pixels beyond the range of spectra.
 
 use apron::{Border, Family};
 use conformance::problem::{Group, Problem, Window};
@@ -34,7 +34,7 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random)
 }
 
-/// Windows that fill a part of a tile, all that a tile may be given, and just more: in one part, in
+/// Windows that fill a part of a tile, all that a tile may hold, and slightly more: in one part, in
 /// two and in many.
 pub(crate) fn windows(selection: Selection) -> Vec<Window> {
     let sizes = [
@@ -62,7 +62,8 @@ pub(crate) fn windows(selection: Selection) -> Vec<Window> {
         Window::random(97, 9, 4).anchored(0, 8),
     ]);
     windows.extend(["gaussian:sigma=5", "motion:length=41,angle=30"].map(Window::preset));
-    // A pair of large tiles takes seconds there: one window stands for all that have them.
+    // A pair of large tiles takes seconds on the emulator: one window stands for all that need
+    // them.
     let is_short = |window: &Window| {
         window.cols.max(window.rows) < 96 || (window.cols, window.rows) == (101, 101)
     };
@@ -77,7 +78,7 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
         Window::random(20, 9, 83).anchored(19, 0),
     ];
     select::seams(selection, windows, |window| {
-        // What a tile of 128 gives, across and down; tiles go in pairs, side by side.
+        // The results of a tile of 128, across and down. Tiles go in pairs, side by side.
         let (across, down) = (129 - window.cols, 129 - window.rows);
         [vec![2 * across, 3 * across + 128], vec![down, 2 * down]]
     })
@@ -98,7 +99,7 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     let large = Window::dense("large", 2, 2, &[1e5, -3e5, 2e5, 1.0]);
     let windows = vec![zeros, large, Window::random(5, 5, 21), Window::random(36, 23, 22)];
     let mut groups = select::wild(selection, windows);
-    // Tiles are computed in pairs: the infinity lies in the second one of a pair, or in the first.
+    // Tiles are computed in pairs: the infinity lies in the second tile of a pair, or in the first.
     for (i, width) in [200, 90].into_iter().enumerate() {
         let problems = vec![Problem::new(width, 30, select::seed(12, i)).data(Data::Lone)];
         groups.push(Group {
@@ -110,8 +111,9 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Pictures with a few NaN and infinities: under taps of both signs and of zero, of one sign, under
-/// windows in parts, at the ends of tiles, beyond every border, and with either outside the image.
+/// Pictures with a few NaN and infinities. Taps have both signs and zeros, or one sign; some
+/// windows have parts. Special pixels lie at the ends of tiles and beyond every border. Some border
+/// constants are NaN or infinite.
 pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     let whole = |cols: usize, rows: usize| -> Window {
         let taps: Vec<f32> = (0..cols * rows).map(|i| (i * 7 % 11 % 3) as f32 - 1.0).collect();
@@ -149,7 +151,7 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
             groups.push(Group { window: window.clone(), border, problems });
         }
     }
-    // Several tiles on every device, and windows of several parts on the CPU too.
+    // Several tiles on every device. Windows of several parts on the CPU too.
     let large = [
         (Window::random(5, 5, 124), 501, 401, Data::Holes),
         (whole(17, 19), 480, 300, Data::Infinite),
@@ -163,8 +165,8 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Windows that are cut in parts, along each axis and both, on every device, where spectra have no
-/// room: a result's parts must be one sum, in the order of the taps.
+/// Windows in parts along each axis and both, on every device, with pixels beyond the range of
+/// spectra. The parts of a result must form one sum, in the order of the taps.
 pub(crate) fn parts(selection: Selection) -> Vec<Group> {
     let sizes = [(87, 1), (1, 87), (150, 3), (3, 150), (100, 90), (700, 2), (2, 700)];
     let sizes =
@@ -174,7 +176,7 @@ pub(crate) fn parts(selection: Selection) -> Vec<Group> {
         let window = Window::random(cols, rows, 3100 + i as u64);
         let problem =
             |width, height, number| Problem::new(width, height, select::seed(13, 8 * i + number));
-        // Sums that overflow, and sums that only spectra have no room for.
+        // Sums that overflow, and sums with pixels that only spectra cannot take.
         let outside = |number| vec![problem(23, 17, number), problem(87, 1, number + 1)];
         let inside = vec![
             problem(23, 17, 4).data(Data::Wild),
@@ -193,12 +195,12 @@ pub(crate) fn parts(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Windows in three parts and more across, down and both, on a GPU and, where tiles are larger, on
-/// the CPU; and more tiles than three for each block that a device runs at a time.
+/// Windows in three parts and more across, down and both: on a GPU, and on the CPU, where tiles are
+/// larger. Also more than three tiles for each block that a device runs at a time.
 pub(crate) fn turns(selection: Selection) -> Vec<Group> {
     let problem = |width, height, list| vec![Problem::new(width, height, select::seed(list, 0))];
     let many = match selection {
-        // As many channels as there may be: the blocks are shared out among them.
+        // As many channels as possible: the blocks are divided among them.
         Selection::Full => Problem::new(2050, 1510, select::seed(41, 0)).channels(4),
         Selection::Small | Selection::Emulated => Problem::new(501, 401, select::seed(41, 0)),
     };

@@ -1,17 +1,18 @@
-//! Problems that nobody wrote down: generated from a seed, shrunk when they fail.
+//! Problems generated from a seed, and shrunk when they fail.
 //!
-//! - `generated::problems`: anything legal, through every variant that takes it, against the oracle
-//!   and the families' bits.
-//! - `generated::bytes`: bytes made of bytes, with taps of every form and size, against whole taps.
-//! - `generated::weighted`: the same of colours weighted by alpha.
+//! - `generated::problems`: any legal problem, through every variant that takes it, against the
+//!   oracle and the families' bits.
+//! - `generated::bytes`: bytes made of bytes, with taps of every form and size, against
+//!   whole-number taps.
+//! - `generated::weighted`: the same for colours weighted by alpha.
 //! - `generated::stored`: problems in device memory, of any type and in any layout, filtered whole
 //!   or in pieces, against the same.
-//! - The others ask for no reference, only that results go together: an impulse gives the taps,
-//!   sums of images give sums of results, and so on. They hold what the oracle might have wrong in
-//!   the same way as the product.
+//! - The others need no reference. They test relations between results: an impulse gives the taps,
+//!   sums of images give sums of results, and so on. They find an error that oracle and product
+//!   share.
 //!
-//! `APRON_GENERATED` is how many problems there are, `APRON_SEED` the seed of the first batch; a
-//! failure names both.
+//! `APRON_GENERATED` is the number of problems, `APRON_SEED` the seed of the first batch. A failure
+//! names both.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -34,13 +35,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 
 use crate::recipes::{Recipe, Taps, WORK, recipes, recipes_of_bytes};
 
-/// Problems of a batch, which has a seed of its own.
+/// Problems of a batch. Each batch has its own seed.
 const BATCH: usize = 32;
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let mut trials = vec![Trial::test("generated::refused", refused)];
     for property in &PROPERTIES {
-        // Memory of a device is a GPU's.
+        // Only a GPU has device memory.
         let devices: &[_] =
             if property.name == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
         for &device in devices {
@@ -60,15 +61,15 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     trials
 }
 
-/// Checks a recipe with the implementations, and says which of them took it.
+/// Checks a recipe with the implementations. Records which of them took it.
 type Check = fn(&Recipe, &[Product], &Counts) -> Result<(), String>;
 
-/// What all implementations are held to, by problems of one kind.
+/// A property that all implementations must have, and the recipes that test it.
 struct Property {
     name: &'static str,
     recipes: fn(usize) -> BoxedStrategy<Recipe>,
     check: Check,
-    /// Part of the problems that are asked for.
+    /// The share of the requested number of problems.
     share: f64,
 }
 
@@ -92,7 +93,7 @@ const PROPERTIES: [Property; 10] = [
     Property::new("padded", 0.125, padded),
 ];
 
-/// How many problems a property gets.
+/// The number of problems for a property.
 fn count(property: &Property, selection: Selection) -> Result<usize, String> {
     let few = match selection {
         Selection::Full => 512,
@@ -102,7 +103,7 @@ fn count(property: &Property, selection: Selection) -> Result<usize, String> {
     let most = match selection {
         Selection::Full => property.share,
         Selection::Emulated => 16.0,
-        // Under compute-sanitizer each takes seconds.
+        // Under compute-sanitizer each problem takes seconds.
         Selection::Small => 1.0,
     };
     Ok((all as f64 * property.share.min(most)).ceil() as usize)
@@ -119,7 +120,7 @@ fn number(variable: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// Batches of recipes, on as many threads as there are; the first failure, shrunk.
+/// Runs batches of recipes on all threads. Returns the first failure, shrunk.
 fn run(
     name: &str,
     device: Device,
@@ -127,16 +128,16 @@ fn run(
     selection: Selection,
 ) -> Result<(), Failed> {
     let count = count(property, selection)?;
-    // Less of each where threads of a GPU are emulated.
+    // Less work for each problem where a GPU's threads are emulated.
     let work = if selection == Selection::Full || device == Device::Cpu { WORK } else { WORK / 16 };
     let recipes = move || (property.recipes)(work);
     let started = std::time::Instant::now();
     let first = number("APRON_SEED")?.unwrap_or(1);
-    // What a plan chooses, and every variant that is another one there. Among pixels stored in any
-    // type are bytes, which one variant takes alone.
+    // The plan's choice, and every variant that differs on this device. Problems with stored pixels
+    // include bytes, so variants for bytes alone run too.
     let all = name.contains("::stored::") || name.contains("::bytes::gpu");
     let variants = if all { Variant::all().collect() } else { product::variants(device) };
-    // Colours are weighted in one way.
+    // Only the plan's choice: colours are weighted by one algorithm.
     let variants = variants.into_iter().filter(|_| property.name != "weighted");
     let choices = [None].into_iter().chain(variants.map(Some));
     let implementations: Vec<_> = choices.map(|variant| Product { variant, device }).collect();
@@ -178,7 +179,7 @@ fn run(
         counts.runs.into_inner(),
         counts.seen.into_inner().unwrap_or_else(PoisonError::into_inner),
     );
-    // A few problems may miss a variant.
+    // A few problems may not reach every variant.
     let due = implementations.iter().filter(|_| count >= 2 * BATCH).map(Implementation::name);
     let missing: Vec<_> = due.filter(|name| !seen.contains(name)).collect();
     if runs == 0 || !missing.is_empty() {
@@ -189,7 +190,7 @@ fn run(
     Ok(())
 }
 
-/// What has been run, over all batches.
+/// Counts of all batches.
 #[derive(Debug, Default)]
 struct Counts {
     runs: AtomicUsize,
@@ -218,8 +219,8 @@ fn run_batch(
     let bytes: Vec<u8> = (0..4).flat_map(|_| seed.to_le_bytes()).collect();
     let mut runner =
         TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    // A kernel's illegal address ends all work on its GPU: what fails afterwards says nothing of
-    // simpler recipes.
+    // A kernel's illegal address ends all work on its GPU. Later failures say nothing about simpler
+    // recipes.
     let lost = Cell::new(false);
     let check = |recipe: Recipe| match check(&recipe) {
         Err(failure) if !lost.get() => {
@@ -234,14 +235,14 @@ fn run_batch(
     })
 }
 
-/// Everything that a recipe says, against the references.
+/// A recipe as it is, against the references.
 fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let group = Group {
         window: recipe.window_of(recipe.taps),
         border: recipe.border,
         problems: vec![recipe.problem()],
     };
-    // Tap by tap, and by spectra of all taps, the largest windows would take minutes.
+    // Tap by tap, or by spectra of all taps, the largest windows would take minutes.
     let taps = group.window.cols * group.window.rows;
     let work = taps * recipe.size.0 * recipe.size.1 * recipe.channels;
     let is_due = |product: &&Product| match product.variant.map(Variant::family) {
@@ -256,8 +257,7 @@ fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
         tally.runs().into_iter().for_each(|(name, runs)| counts.add(name, runs));
         return Ok(());
     }
-    // While it is being shrunk the same file is written again and again, unless the last digit
-    // differs.
+    // Shrinking writes the same file again and again, unless the last digit differs.
     Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
 }
 
@@ -274,7 +274,7 @@ fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
         plan.run_with_alpha(&src, &mut dst.view_mut(), Alpha::Premultiply)?;
         Ok(dst.into_vec())
     };
-    // Kernels go tap by tap.
+    // Kernels sum tap by tap.
     let work = window.cols * window.rows * src.len();
     let is_due = |product: &&Product| product.device == Device::Cpu || work <= 4 * WORK;
     for product in implementations.iter().filter(is_due) {
@@ -298,7 +298,7 @@ fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     Ok(())
 }
 
-/// The same as [`problems`] in the device's memory.
+/// The same as [`problems`], in device memory.
 #[cfg(feature = "gpu")]
 fn stored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let turns = [2, 5, 17].map(|prime| (recipe.seed >> 7) as usize / prime);
@@ -312,7 +312,7 @@ fn stored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     };
     let tally = solve(Tally::default());
     if tally.failures().is_empty() {
-        // Behind a comma stands in which way.
+        // After a comma, the name says in which pieces the picture was filtered.
         let of = |name: String| name.split(", ").next().unwrap_or_default().to_owned();
         tally.runs().into_iter().for_each(|(name, runs)| counts.add(of(name), runs));
         return Ok(());
@@ -325,10 +325,10 @@ fn stored(_: &Recipe, _: &[Product], _: &Counts) -> Result<(), String> {
     Err("this build has no GPU support".into())
 }
 
-/// In which order a plane was filtered, and what came out.
+/// The order of sums of a plane, and its results.
 type Filtered = (Option<Order>, Vec<f32>);
 
-/// A plane of f32 filtered; nothing if the implementation declines.
+/// Filters a plane of f32; `None` if the implementation declines.
 fn filtered(
     product: &Product,
     window: &Window,
@@ -356,12 +356,12 @@ fn filtered(
     Ok(Some((order, found)))
 }
 
-/// How far an order may be from sums that are exact in all others.
+/// The error that an order may have where sums are exact in f32: 0 except for spectra.
 fn slack(order: Option<Order>, window: &Window, greatest: f64) -> f64 {
     if order.is_none() { bound(order, window, greatest) } else { 0.0 }
 }
 
-/// Fails with the first pixel at which two planes differ by more than is allowed.
+/// Fails at the first pixel where two planes differ by more than is allowed.
 fn same(
     what: &str,
     product: &Product,
@@ -385,12 +385,12 @@ fn same(
     Ok(())
 }
 
-/// The rule, but for its constant.
+/// The same rule with another constant.
 fn with_constant(border: Border, value: f64) -> Border {
     if let Border::Constant(_) = border { Border::Constant(value) } else { border }
 }
 
-/// One pixel of 1 in a picture of zeros gives the taps, turned by half a circle.
+/// A pixel of 1 among zeros gives the taps, rotated by 180 degrees.
 fn impulse(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Whole);
     let (border, (width, height)) = (Border::Constant(0.0), recipe.size);
@@ -429,7 +429,7 @@ fn impulse(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Res
     Ok(())
 }
 
-/// The result for `a + 2 b` is that for `a` and twice that for `b`.
+/// The result of `a + 2 b` is the result of `a` plus twice that of `b`.
 fn linear(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Whole);
     let border = with_constant(recipe.border, 0.0);
@@ -449,13 +449,12 @@ fn linear(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     Ok(())
 }
 
-/// A part of a picture gives the same bits as the whole, wherever the window does not leave the
-/// part.
+/// A part of a picture gives the same bits as the whole, wherever the window stays inside the part.
 fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Unit);
     let border = with_constant(recipe.border, -7.25);
     let (left, top) = (recipe.gaps.0 * 5, recipe.gaps.1 * 3);
-    // At least one window's results, and the part ends before the picture does.
+    // The part has at least one result with its whole window inside, and ends before the picture.
     let part = (window.cols + recipe.size.0 / 2, window.rows + recipe.size.1 / 2);
     let whole = (left + part.0 + recipe.channels, top + part.1 + recipe.channels - 1);
     let plane = recipe.plane(false, 3, whole);
@@ -467,7 +466,7 @@ fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
         let all = filtered(product, &window, border, &plane, whole)?;
         let some = filtered(product, &window, border, &crop, part)?;
         let (Some((family, all)), Some((other, some))) = (all, some) else { continue };
-        // The plan may choose by size.
+        // The plan may choose another variant for another size.
         if family != other {
             continue;
         }
@@ -482,9 +481,10 @@ fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
     Ok(())
 }
 
-/// A mirrored picture under mirrored taps gives the mirrored result; so does a transposed one.
+/// A mirrored picture under mirrored taps gives the mirrored result. A transposed picture under
+/// transposed taps gives the transposed result.
 fn mirrored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
-    /// Where column `x` and row `y` of `width` by `height` cells go.
+    /// The new place of column `x` and row `y` in `width` by `height` cells.
     type Turn = fn((usize, usize), (usize, usize)) -> (usize, usize);
     const TURNS: [(&str, bool, Turn); 3] = [
         ("left and right changed", false, |(x, y), (width, _)| (width - 1 - x, y)),
@@ -534,7 +534,8 @@ fn mirrored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     Ok(())
 }
 
-/// A row and a column give what their product gives, taken as a whole by the plainest variant.
+/// A row and a column give the same result as their product, given as a table, by the simplest
+/// variant.
 fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let pair = Recipe { pair: true, ..recipe.clone() }.window_of(if recipe.gaps.0 == 0 {
         Taps::Whole
@@ -562,8 +563,8 @@ fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resul
     Ok(())
 }
 
-/// A picture that has its border around it gives the same bits, wherever the border does not come
-/// into it.
+/// A picture padded with its border gives the same bits, wherever the window stays inside the
+/// padding.
 fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let window = recipe.window_of(Taps::Unit);
     let border = if recipe.border == Border::Keep {
@@ -583,8 +584,8 @@ fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     let all: Vec<f32> = (0..larger.0 * larger.1).map(pixel).collect();
     for product in implementations {
         let within = filtered(product, &window, border, &plane, recipe.size)?;
-        // What lies further out must not matter; one value that every variant with a constant
-        // border takes.
+        // Pixels beyond the padding must not matter. Every variant with a constant border takes the
+        // value 0.
         let further = filtered(product, &window, Border::Constant(0.0), &all, larger)?;
         let (Some((family, expected)), Some((other, found))) = (within, further) else { continue };
         if family != other {
@@ -601,7 +602,7 @@ fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Resu
     Ok(())
 }
 
-/// Taps that are no numbers are refused, whatever is around them.
+/// Taps that are NaN or infinite are refused, whatever the other taps.
 fn refused() -> Result<(), Failed> {
     let mut rng = Rng::with_seed(7);
     for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

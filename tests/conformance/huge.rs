@@ -1,7 +1,7 @@
-//! Images of more than 2^31 elements on the CPU and 2^32 on the GPU: rows at the start, where an
-//! index leaves 32 bits, and at the end are held to the references; all the rest is the same
-//! kernel's work. Rows further apart than 32 bits say. The longest row there may be. Only where
-//! there is memory for it.
+//! Images of more than 2^31 elements on the CPU and 2^32 on the GPU. Compares the first and the
+//! last rows, and the rows where an index exceeds 32 bits, with the references; the same kernels
+//! compute all other rows. Also tests rows further apart than 32 bits can count, and the longest
+//! possible row. Runs only where there is enough memory.
 
 #[cfg(feature = "gpu")]
 use apron::Variant;
@@ -23,10 +23,11 @@ use libtest_mimic::{Failed, Trial};
 use oracle::scalar;
 use rayon::prelude::*;
 
-/// A picture whose rows come again.
+/// A picture whose rows repeat.
 struct Picture {
     shape: Shape,
-    /// Rows after which they do; a prime, so that rows which 32 bits take for each other differ.
+    /// The number of rows after which they repeat. A prime, so that rows differ if an index that
+    /// wraps at 32 bits confuses them.
     period: usize,
 }
 
@@ -39,16 +40,16 @@ const ON_CPU: Picture =
 const ON_GPU: Picture =
     Picture { shape: Shape { width: 66_000, height: 66_000, channels: 1 }, period: 509 };
 
-/// GiB that a test needs on the host, and on the device.
+/// GiB of memory that a test needs on the host and on the device.
 type Need = (u64, u64);
 
-/// The picture, what is computed from it, and what a plan keeps of both.
+/// The picture, its results, and the plan's copies of both.
 const CPU: Need = (40, 0);
-/// A few rows; source, result and an intermediate image.
+/// On the host a few rows; on the device the source, the result and an intermediate image.
 const LARGE: Need = (4, 52);
-/// A few rows; nine of them 2 GiB apart, and the intermediate image.
+/// On the host a few rows; on the device nine rows 2 GiB apart, and the intermediate image.
 const STRIDES: Need = (1, 22);
-/// Source, results twice, and copies on their way to the device.
+/// The source, two results, and copies on their way to the device.
 const SIGNAL: Need = (40, 32);
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -71,12 +72,12 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// A test that is skipped says why in its name.
+/// The name of a test; a skipped test names the reason.
 fn named(name: &str, reason: Option<&str>) -> String {
     reason.map_or_else(|| name.to_owned(), |reason| format!("{name} ({reason})"))
 }
 
-/// What is lacking, if something is.
+/// The reason to skip the test, if any.
 fn short_of(selection: Selection, gpu: Option<&Gpu>, (host, device): Need) -> Option<String> {
     if selection != Selection::Full {
         return Some("not in a selection".to_owned());
@@ -107,14 +108,14 @@ fn device_memory() -> Option<u64> {
     None
 }
 
-/// Linux says it.
+/// Available memory of the host, from Linux.
 fn host_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse().ok().map(|kib: u64| kib << 10)
 }
 
-/// A value that differs from those around it and from those 2^30, 2^31 and 2^32 elements away.
+/// A value that differs from its neighbours and from those 2^30, 2^31 and 2^32 elements away.
 fn pixel(x: usize, y: usize) -> u8 {
     (((x as u64 * 0x9E37_79B9) ^ (y as u64 + 1).wrapping_mul(0xC2B2_AE3D_27D4_EB4F)) >> 17) as u8
 }
@@ -124,8 +125,8 @@ impl Picture {
         pixel(x, y % self.period)
     }
 
-    /// Rows to look at: the first, those around 2^29 to 2^32 elements with each of the strides, the
-    /// last.
+    /// The rows to check: the first, the last, and those around 2^29 to 2^32 elements for each
+    /// stride.
     fn places(&self, strides: &[usize]) -> Vec<std::ops::Range<usize>> {
         let height = self.shape.height;
         let around = |element: usize| {
@@ -136,9 +137,8 @@ impl Picture {
         inside.chain(ends).collect()
     }
 
-    /// What must be in some rows: the family's bits and the oracle's values. The strip that they
-    /// are computed from has the image's own edges, or ends further away than the window and its
-    /// reflection reach.
+    /// The expected results of some rows: the family's bits and the oracle's values. The strip they
+    /// come from ends at the image's edges, or beyond the reach of the window and its reflection.
     #[cfg(feature = "gpu")]
     fn expected(
         &self,
@@ -153,13 +153,13 @@ impl Picture {
         (bits[part.clone()].to_vec(), exact[part].to_vec())
     }
 
-    /// The bytes that must be in some rows.
+    /// The expected bytes of some rows.
     fn bytes(&self, window: &Window, border: Border, rows: &std::ops::Range<usize>) -> Vec<u8> {
         let (plane, size, part) = self.strip(window, rows);
         oracle::bytes(&plane, size, &window.whole(), border)[part].to_vec()
     }
 
-    /// A strip, its size, and where in it the rows are.
+    /// A strip, its size, and the range of the rows in it.
     fn strip(
         &self,
         window: &Window,
@@ -246,9 +246,8 @@ fn jobs() -> [(Variant, Window); 8] {
     ]
 }
 
-/// Floats side by side in device memory, row by row, as an image of their own: tests say with
-/// 64-bit arithmetic of their own where it lies, so that a kernel which copies it has small offsets
-/// alone.
+/// A block of floats in device memory, row by row, as an image of its own. The tests compute its
+/// address in 64 bits, so a kernel that copies it has only small offsets.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy)]
 struct Block {
@@ -297,7 +296,7 @@ impl Block {
     }
 }
 
-/// Copies blocks on the device.
+/// Copies blocks within device memory.
 #[cfg(feature = "gpu")]
 struct Copier {
     gpu: apron::gpu::Gpu,
@@ -313,18 +312,18 @@ impl Copier {
     }
 
     /// # Safety
-    /// Both blocks lie in memory of this GPU that stays until the stream has passed the copy, and
-    /// share none of it.
+    /// Both blocks lie in memory of this GPU that is allocated until the stream has passed the
+    /// copy. They do not overlap.
     unsafe fn copy(&self, from: Block, to: Block, stream: &mut Stream) -> apron::Result<()> {
         let Shape { width, height, .. } = to.shape;
         let from = Block { shape: to.shape, ..from };
-        // SAFETY: by the caller's promise; `from` has at least the other's shape.
+        // SAFETY: by the caller's promise. `from` has at least the shape of `to`.
         let (from, mut to) = unsafe { (from.view(&self.gpu)?, to.view_mut(&self.gpu)?) };
         self.plan.run_region(&from, &mut to, 0..width, 0..height, stream)
     }
 }
 
-/// The picture on the device, from a block of its rows that is copied down the image.
+/// The picture on the device. One block of its rows is uploaded, then copied down the image.
 #[cfg(feature = "gpu")]
 fn uploaded(gpu: &apron::gpu::Gpu, picture: &Picture) -> Result<DeviceImage, Failed> {
     let Picture { shape, period } = *picture;
@@ -347,7 +346,7 @@ fn uploaded(gpu: &apron::gpu::Gpu, picture: &Picture) -> Result<DeviceImage, Fai
     Ok(whole)
 }
 
-/// The first value that is neither the bits nor, by way of spectra, near enough.
+/// The first value that is wrong: other bits, or for spectra beyond the tolerance.
 #[cfg(feature = "gpu")]
 fn wrong(
     variant: Variant,
@@ -397,23 +396,22 @@ fn on_gpu() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Rows as far apart as 32 bits just say, and further, down the memory and up: the shorter way to a
-/// pixel and the longer one.
+/// Rows just as far apart as 32 bits can count, and further, in both directions.
 #[cfg(feature = "gpu")]
 fn strides_on_gpu() -> Result<(), Failed> {
     const GIB_2: i64 = 1 << 29;
     const WIDTH: usize = 301;
-    /// Floats of a row of the memory before its results, and poison that is looked at on either
+    /// Floats from the start of a row to its results, and the floats of poison checked on either
     /// side.
     const ASIDE: u64 = 4096;
     const AROUND: usize = 32;
     let gpu = apron::gpu::Gpu::open(0)?;
-    // Each row has the source's pixels, and further on the result's.
+    // Each row holds pixels of the source, then results.
     let (stride, height) = (GIB_2 as usize + 32, 9);
     let mut memory =
         gpu.image_with(Shape { width: 8192, height, channels: 1 }, stride, stride * height)?;
     let (copier, mut stream) = (Copier::new(&gpu)?, gpu.stream()?);
-    // Floats from one row to the next, and how many rows.
+    // Floats from one row to the next, and the number of rows.
     for (stride, height) in
         [(GIB_2 - 32, 9), (GIB_2 + 32, 9), (2 * GIB_2 + 32, 4), (-GIB_2, 9), (-GIB_2 - 32, 9)]
     {
@@ -436,7 +434,7 @@ fn strides_on_gpu() -> Result<(), Failed> {
                 };
                 for y in 0..height {
                     let from = place(packed.address() + 4 * (packed.stride() * y) as u64, WIDTH);
-                    // SAFETY: rows of images that live until the stream is synchronized.
+                    // SAFETY: both are rows of images that live until the stream is synchronized.
                     unsafe {
                         copier.copy(
                             from,
@@ -452,12 +450,12 @@ fn strides_on_gpu() -> Result<(), Failed> {
                     .device(Gpu::DEVICE)
                     .variant(variant)
                     .build()?;
-                // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized;
-                // results lie aside.
+                // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized.
+                // Source and results do not overlap.
                 let (src, mut dst) = unsafe { (src.view(&gpu)?, dst.view_mut(&gpu)?) };
                 match plan.run_region(&src, &mut dst, 0..WIDTH, 0..height, &mut stream) {
                     Ok(()) => {}
-                    // They take rows less than 2 GiB apart alone.
+                    // These variants take only rows less than 2 GiB apart.
                     Err(Error::Unsupported { .. })
                         if matches!(variant, Variant::DirectSliding | Variant::SeparableFused)
                             && !(-GIB_2..GIB_2).contains(&stride) =>
@@ -500,9 +498,9 @@ fn strides_on_gpu() -> Result<(), Failed> {
     Ok(())
 }
 
-/// One row of 2^29 floats: 2 GiB, a byte more than CUDA promises to copy by rows
-/// (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`), though driver 580 does it. The whole result is held to the
-/// CPU's.
+/// One row of 2^29 floats: 2 GiB. CUDA promises copies by rows only up to one byte less
+/// (`CU_DEVICE_ATTRIBUTE_MAX_PITCH`), though driver 580 does this one. The whole result must equal
+/// the CPU's.
 #[cfg(feature = "gpu")]
 fn signal_on_gpu() -> Result<(), Failed> {
     const LENGTH: usize = Shape::MAX_EXTENT;

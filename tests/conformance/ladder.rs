@@ -1,5 +1,5 @@
-//! The studies of `docs/ladder.md`: each keeps to the windows and borders of its document, so each
-//! has lists of its own.
+//! The studies of `docs/ladder.md`. Each takes only the windows and borders of its document, so
+//! each has its own lists.
 
 use std::mem::discriminant;
 
@@ -14,15 +14,15 @@ use libtest_mimic::Trial;
 use oracle::Order;
 use studies::Study;
 
-/// Studies that take the same problems, as long as one of them takes each.
+/// Studies that share problems; at least one of them takes each problem.
 struct Set {
     name: &'static str,
     studies: &'static [Study],
     windows: fn() -> Vec<Window>,
     borders: &'static [Border],
-    /// Whether images have one channel alone.
+    /// Whether images have only one channel.
     single: bool,
-    /// Whether sources whose channels take turns row by row are filtered too.
+    /// Whether sources with channels interleaved row by row are filtered too.
     by_rows: bool,
 }
 
@@ -124,18 +124,18 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     SETS.iter().flat_map(list).collect()
 }
 
-/// Every window that some set has.
+/// The windows of all sets.
 pub(crate) fn windows() -> Vec<Window> {
     SETS.iter().flat_map(|set| (set.windows)()).collect()
 }
 
-/// A thin cut through the lists of the order of products.
+/// A thin cut through the lists of the studies whose order of sums is that of products.
 pub(crate) fn product() -> Vec<Group> {
     let of_order = |set: &&Set| set.studies.iter().all(|study| study.order() == Order::Product);
     SETS.iter().filter(of_order).flat_map(|set| groups(set, Selection::Small)).collect()
 }
 
-/// Small images, awkward ones, and pixels that are no numbers, under the set's borders.
+/// Small images, awkward images, and pixels that are NaN or infinite, under the set's borders.
 fn groups(set: &Set, selection: Selection) -> Vec<Group> {
     let windows = (set.windows)();
     let mut groups = select::tiny(selection, windows.clone());
@@ -153,7 +153,7 @@ fn groups(set: &Set, selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// For each set, its studies and one problem for each window: each entry meets one.
+/// For each set, its studies and one problem for each window. Each entry meets one problem.
 #[cfg(feature = "gpu")]
 pub(crate) fn of_entries() -> Vec<(&'static [Study], Vec<Group>)> {
     let of_set = |set: &Set| {

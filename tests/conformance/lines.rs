@@ -1,11 +1,11 @@
 //! A search for the greatest error of row and column passes by 1-D spectra in f32.
 //!
-//! [`apron::Variant::SpectraPasses`] rests on a bound that is measured, for taps t along lines of N
-//! numbers. Two lines are one complex line, bytes less 128. A pass is off by at most
-//! `(9 + 0.4 sqrt(N)) sqrt(sum t^2)` root mean squares of a tile's numbers, 14 of its sums, and 5
-//! times its greatest sum, in halves of a last place of 1. Here pictures are bred for one result,
-//! and pictures are computed that are aligned with the roundings of the kernels' constants: the
-//! taps' spectrum and twiddle factors.
+//! [`apron::Variant::SpectraPasses`] rests on a measured bound, for taps t along lines of N
+//! numbers. Two lines of bytes less 128 form one complex line. The error of a pass is at most the
+//! sum of three terms: `(9 + 0.4 sqrt(N)) sqrt(sum t^2)` root mean squares of a tile's numbers, 14
+//! of its sums, and 5 times its greatest sum. The unit is half a unit in the last place of 1. The
+//! search breeds pictures for one result. It also computes pictures that are aligned with the
+//! roundings of the kernels' constants: the taps' spectrum and twiddle factors.
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -50,7 +50,7 @@ mod on_gpu {
 
     use crate::worst::{Complex, change, conjugate, start, times};
 
-    /// Taps along a line, and the numbers of a line that they are computed with.
+    /// Taps along a line, and the length of the transform.
     struct Taps {
         name: &'static str,
         taps: Vec<f64>,
@@ -90,13 +90,13 @@ mod on_gpu {
     }
 
     impl Taps {
-        /// Pixels of a line: those of one tile, or of several if the window is in parts.
+        /// Pixels of a line: those of one tile, or of several if the window has several parts.
         fn length(&self) -> usize {
             if self.parts > 1 { 4096 } else { self.size }
         }
 
-        /// The bound of a result of the first tile of two lines, in units of half a last place
-        /// of 128.
+        /// The bound of a result of the first tile of two lines, in units of half a unit in the
+        /// last place of 128.
         fn bound(&self, lines: &[u8]) -> f64 {
             let (size, length) = (self.size, self.length());
             let [weight, norm] =
@@ -125,10 +125,10 @@ mod on_gpu {
             let [before, behind] = [before, behind].map(|squares| (squares / size as f64).sqrt());
             let of_input = (9.0 + 0.4 * (size as f64).sqrt()) * norm.sqrt();
             let own = of_input * before + (13.0 + self.parts as f64) * behind + 5.0 * greatest;
-            // The pass in the other direction has one tap of 1, and two lines of two numbers that
+            // The pass in the other direction has one tap of 1. Its two lines have two numbers that
             // are not 0.
             let other = 7.3 * weight;
-            // What the middle makes is rounded, and so is its sum with the rest.
+            // The product of 128 and the taps is rounded, and so is its sum with the rest.
             own / 128.0 + other + 2.0 * weight + 2.01
         }
 
@@ -142,7 +142,7 @@ mod on_gpu {
         }
     }
 
-    /// The plan, and what measures a result's error.
+    /// The plan, and the means to measure a result's error.
     struct Measure<'a> {
         taps: &'a Taps,
         columns: bool,
@@ -164,8 +164,8 @@ mod on_gpu {
             Ok(Self { taps, columns, plan, gpu: Gpu::open(0)? })
         }
 
-        /// How far the result at a place of the first line is from the exact one, as a part of the
-        /// bound. An epilogue brings what the bound allows to the range of bytes.
+        /// The error of the result at a place of the first line, as a share of the bound. An
+        /// epilogue maps errors within the bound to the range of bytes.
         fn error(&self, lines: &[u8], place: usize) -> Result<f64, Failed> {
             let unit = 128.0 * f64::from(f32::EPSILON) / 2.0;
             let (exact, bound) = (self.taps.exact(lines, place), self.taps.bound(lines) * unit);
@@ -198,8 +198,8 @@ mod on_gpu {
         }
     }
 
-    /// Large pictures of noise by wide Gaussians and an unsharp mask are the CPU's, byte for byte;
-    /// says how long they take.
+    /// Large pictures of noise, by wide Gaussians and an unsharp mask, must equal the CPU's byte
+    /// for byte. Prints their times.
     pub(super) fn large() -> Result<(), Failed> {
         const SIDE: usize = 8192;
         const ROUNDS: u32 = 10;
@@ -223,8 +223,8 @@ mod on_gpu {
             let on_gpu = plan(Device::Gpu(0)).variant(Variant::SpectraPasses).build()?;
             let mut stream = gpu.stream()?;
             let mut times = [0.0; 2];
-            // What an epilogue makes is rounded from f32: both passes alone. Then with what is
-            // uncertain.
+            // With an epilogue, results are rounded from f32: this times both passes alone. Then
+            // with the uncertain results.
             for (alone, time) in [true, false].into_iter().zip(&mut times) {
                 let mut start = stream.mark()?;
                 for round in 0..=ROUNDS {
@@ -240,7 +240,7 @@ mod on_gpu {
                         }
                         false => on_gpu.run_on_device(&source, &mut bytes, &mut stream)?,
                     }
-                    // The first one makes spectra and scratch.
+                    // The first run computes spectra and allocates scratch memory.
                     start = if round == 0 { stream.mark()? } else { start };
                 }
                 *time = 1e6 * (stream.mark()?.since(&start)? / ROUNDS).as_secs_f64();
@@ -261,7 +261,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Breeds pictures, or computes those that are aligned with the constants' roundings.
+    /// Breeds pictures, or computes those that are aligned with the roundings of constants.
     pub(super) fn search(selection: Selection, aligned: bool) -> Result<(), Failed> {
         let (pictures, turns, most) = match selection {
             Selection::Full => (24, 40, usize::MAX),
@@ -272,7 +272,7 @@ mod on_gpu {
             windows(columns).into_iter().take(most).map(move |taps| (columns, taps))
         }) {
             let measure = Measure::new(&taps, columns)?;
-            // The results of a tile of one part; of several, the first ones.
+            // The results of a tile of one part; for several parts, those of the first tile.
             let results = taps.size + 1 - taps.taps.len().div_ceil(taps.parts);
             let places = [0, results / 2, results - 1]
                 .map(|place| place.min(taps.length() - taps.taps.len()));
@@ -294,7 +294,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// The greatest error at a place after so many turns.
+    /// The greatest error at a place after `turns` iterations.
     fn breed(
         measure: &Measure<'_>,
         place: usize,
@@ -319,7 +319,7 @@ mod on_gpu {
         Ok(errors.into_iter().fold(0.0, f64::max))
     }
 
-    /// Lines of 0 and 255 in long runs, which have the greatest errors of smooth taps.
+    /// Lines of 0 and 255 in long runs, which have the greatest errors under smooth taps.
     fn runs(number: usize, length: usize) -> Vec<u8> {
         let mut rng = Rng::with_seed(number as u64 + 100);
         let mut value = 0;
@@ -332,7 +332,8 @@ mod on_gpu {
         (0..2 * length).map(&mut next).collect()
     }
 
-    /// Two lines that are 255 where the roundings of constants raise the result at a place, else 0.
+    /// Two lines that are 255 where the roundings of constants raise the result at a place, and 0
+    /// elsewhere.
     fn constants(taps: &Taps, place: usize) -> Vec<u8> {
         let size = taps.size;
         let exact = |n: usize, k: usize| turn(n * k % size, size);
@@ -378,19 +379,19 @@ mod on_gpu {
         (cos, sin)
     }
 
-    /// A constant as a kernel has it.
+    /// A constant, rounded as in a kernel.
     fn narrow((re, im): Complex) -> Complex {
         (f64::from(re as f32), f64::from(im as f32))
     }
 
-    /// What a kernel multiplies element `n` by for frequency `k`: the product of its constants.
+    /// The factor of a kernel for element `n` and frequency `k`: the product of its constants.
     fn coefficient(size: usize, n: usize, k: usize) -> Complex {
         let radix = size / 256;
         let threads = 16 * radix;
         let (t, m) = (n % threads, n / threads);
         let (k1, rest) = (k % 16, k / 16);
         let (u, m2, k2, k3) = (t % radix, t / radix, rest % 16, rest / 16);
-        // A factor is the product of two that are rounded.
+        // A factor is the product of two rounded factors.
         let factor = |element: usize, k: usize, circle: usize| {
             let one = |k: usize| narrow(turn(element * k, circle));
             times(one(k / 4 * 4), one(k % 4))

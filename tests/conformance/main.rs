@@ -1,5 +1,5 @@
 //! Every variant on the GPU and every family on the CPU against the oracle. See the crate's
-//! documentation for the environment it minds.
+//! documentation for the environment variables.
 
 mod auto;
 mod concurrency;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Selection::Full => 0,
         // compute-sanitizer loses track of launches that come from many threads.
         Selection::Small => 1,
-        // Each thread that launches has a stack for every thread of a block.
+        // Each launching thread needs a stack for every thread of a block.
         Selection::Emulated => {
             std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8))
         }
@@ -68,12 +68,12 @@ fn main() -> ExitCode {
         }
     }
     if std::env::var_os("APRON_SCENARIO").is_some() {
-        // Without a look at the GPU before.
+        // A scenario must not open the GPU first.
         return libtest_mimic::run(&arguments, emulated::trials()).exit_code();
     }
     let gpu = Gpu::probe();
     let trials = [
-        // The longest tests come first: the others keep the rest of the threads busy meanwhile.
+        // The longest tests start first, and the others fill the remaining threads.
         worst::trials(selection, &gpu),
         lines::trials(selection, &gpu),
         generated::trials(selection, &gpu),

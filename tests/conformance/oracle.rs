@@ -25,7 +25,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> R
     }
 }
 
-/// The pictures in the documentation of `Border`, further out than one image on each side.
+/// The diagrams in the documentation of `Border`, extended beyond one image on each side.
 fn borders() -> Result<(), Failed> {
     let row = |border, letters: &str| -> String {
         let n = letters.len();
@@ -55,12 +55,11 @@ fn keeps() -> Result<(), Failed> {
     equal("one tap", row(0, 1, 3), "...".into())
 }
 
-/// A 3x2 picture under taps that are told apart by their digits.
+/// A 3x2 picture under taps that the digits of a result distinguish.
 fn correlation() -> Result<(), Failed> {
     let plane = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let window = Window::dense("digits", 2, 2, &[1.0, 10.0, 100.0, 1000.0]);
-    // The anchor of 2x2 is its last cell, so each result is read down and right to the pixel
-    // itself.
+    // The anchor of 2x2 is its last cell, so each window ends at the pixel itself.
     let found = |border| correlate(&plane, (3, 2), window.as_taps(), border);
     equal(
         "constant",
@@ -118,7 +117,7 @@ fn rounding() -> Result<(), Failed> {
     )
 }
 
-/// Every half-precision value is itself, and what lies between two goes to the nearer one.
+/// Every half-precision value converts to itself. A value between two goes to the nearer one.
 fn half_precision() -> Result<(), Failed> {
     let value = |bits| Sample::value(f16::from_bits(bits));
     equal("one", value(0x3C00), 1.0)?;
@@ -129,7 +128,7 @@ fn half_precision() -> Result<(), Failed> {
         for bits in 0..0x7C00 {
             let (here, next) = (value(sign | bits), value(sign | (bits + 1)));
             equal("a stored value", <f16 as Sample>::nearest(here).to_bits(), sign | bits)?;
-            // Past the greatest value the next power of two would stand, if there were one.
+            // Beyond the greatest value, the next power of two would follow.
             let next = if next.is_finite() { next } else { 65536f64.copysign(here) };
             let middle = (here + next) / 2.0;
             let even = bits + bits % 2;

@@ -1,4 +1,4 @@
-//! What a plan chooses by itself, and what it declines.
+//! The choices of a plan, and the requests that it declines.
 
 use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Shape, Variant};
 use conformance::problem::Group;
@@ -31,8 +31,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// Both families' lists, thin: what matters is that every window finds a variant, in a plan that
-/// changes it with the image.
+/// Thin lists of both families: every window must find a variant, in a plan that changes the
+/// variant with the image.
 fn groups(selection: Selection) -> Vec<Group> {
     let small = Selection::Small;
     let mut groups =
@@ -42,8 +42,8 @@ fn groups(selection: Selection) -> Vec<Group> {
     groups
 }
 
-/// Images that do not fit their slices, that are empty, or that no memory could hold; images that
-/// differ; windows of no size.
+/// Images that do not fit their slices, are empty, or exceed any memory; images of different
+/// shapes; windows without taps.
 fn geometry() -> Result<(), Failed> {
     let illegal = |what: &str, result: Result<(), Error>| -> Result<(), Failed> {
         match result {
@@ -126,12 +126,14 @@ fn geometry() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A variant that cannot run a window says so, by name, and no other variant takes its place.
+/// A variant that cannot run a window returns an error with its name, and no other variant replaces
+/// it.
 fn declines(device: Device) -> Result<(), Failed> {
     let shape = Shape { width: 100, height: 100, channels: 1 };
     let large = Filter::from_taps(33, 33, &[1.0; 33 * 33])?;
     let plain = Filter::from_taps(2, 2, &[1.0, 2.0, 3.0, 5.0])?;
-    // What its kernel takes; on the CPU, a variant runs wherever its family does.
+    // The windows that a variant's kernel takes. On the CPU a variant runs wherever its family
+    // does.
     for (variant, filter, on_gpu, on_cpu) in [
         (Variant::DirectConstant, &large, false, true),
         (Variant::DirectNaive, &large, true, true),
@@ -162,7 +164,7 @@ fn declines(device: Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What was recorded does the same again, also with another picture in the place of the first.
+/// Recorded work gives the same result again, also for another picture in the same image.
 #[cfg(feature = "gpu")]
 fn replayed() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
@@ -205,13 +207,12 @@ fn replayed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An image goes from any layout into any other one, pixels alone: what lies between rows is
-/// neither read nor written.
+/// An image is copied from any layout into any other. Gaps are neither read nor written.
 #[cfg(feature = "gpu")]
 fn copied() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
     let stream = gpu.stream()?;
-    // With gaps between the rows, and without in two of three layouts.
+    // One width has gaps between the rows; the other has none in two of three layouts.
     for width in [47, 64] {
         let shape = Shape { width, height: 11, channels: 3 };
         let picture =

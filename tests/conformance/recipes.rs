@@ -1,4 +1,4 @@
-//! Recipes: generated problems in numbers that can be shrunk one by one.
+//! Recipes: generated problems as numbers that can be shrunk one by one.
 
 use apron::{Border, Shape};
 use conformance::problem::{Problem, Window};
@@ -14,10 +14,10 @@ pub(crate) struct Recipe {
     pub(crate) window: (usize, usize),
     /// Whether the taps are the product of a row and a column.
     pub(crate) pair: bool,
-    /// A filter in the product's notation, in the place of window and taps.
+    /// A filter in the product's notation, which replaces window and taps.
     pub(crate) preset: Option<String>,
     pub(crate) taps: Taps,
-    /// The middle, or any cell: taken modulo the size.
+    /// The middle (`None`), or any cell, modulo the window's size.
     pub(crate) anchor: Option<(usize, usize)>,
     pub(crate) border: Border,
     pub(crate) size: (usize, usize),
@@ -28,14 +28,14 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
 }
 
-/// What taps are like.
+/// How taps are generated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Taps {
     /// Within -1 to 1.
     Unit,
     /// Small whole numbers, zeros among them: sums in f32 are exact.
     Whole,
-    /// All alike, with the sum 1: 8-bit sums that end in a half.
+    /// All equal, with a sum of 1: 8-bit sums that end in a half.
     Mean,
     /// Subnormal numbers and zeros.
     Tiny,
@@ -45,22 +45,22 @@ pub(crate) enum Taps {
     Huge,
     /// In f64, not negative, with a sum of about 1.
     Blur,
-    /// In f64, with the sum 1 and sizes that add up to 6.
+    /// In f64, with a sum of 1 and magnitudes that add up to 6.
     Sharp,
-    /// In f64, with the sum 1 and sizes that add up to 1e9.
+    /// In f64, with a sum of 1 and magnitudes that add up to 1e9.
     Cancelling,
-    /// In f64, of sizes from 1e-300 to 1; of a pair, one factor is up to 1e36 and the other that
-    /// much less.
+    /// In f64, of magnitudes from 1e-300 to 1. Of a pair, one factor is multiplied by up to 1e36
+    /// and the other divided by it.
     Range,
-    /// In f64, small whole numbers over one.
+    /// In f64, small whole numbers over a common denominator.
     Fractions,
-    /// Small whole numbers over four: most sums of bytes end in quarters.
+    /// Small whole numbers over four: most sums of bytes end in a quarter.
     Quarters,
     /// Nothing.
     Zero,
 }
 
-/// The most multiplications that the oracle has with a problem.
+/// The most multiplications of the oracle in a problem.
 pub(crate) const WORK: usize = 1 << 21;
 
 /// Columns and rows, whether the taps are a product, and the anchor.
@@ -70,7 +70,7 @@ fn anchors() -> BoxedStrategy<Option<(usize, usize)>> {
     prop_oneof![2 => Just(None), 3 => (0usize..300, 0usize..300).prop_map(Some)].boxed()
 }
 
-/// Shapes for every kernel: of any size, square, very long, larger.
+/// Window shapes for every kernel: any size, square, very long, larger.
 fn windows() -> BoxedStrategy<Shaped> {
     let odd = |most: usize| (0..=most / 2).prop_map(|half| 2 * half + 1);
     prop_oneof![
@@ -93,7 +93,7 @@ fn sizes() -> BoxedStrategy<(usize, usize)> {
     .boxed()
 }
 
-/// A picture's size with at most so many pixels.
+/// A picture's size, limited to `most` pixels.
 fn within((width, height): (usize, usize), most: usize) -> (usize, usize) {
     let width = width.min(most.max(1));
     (width, height.min((most / width).max(1)))
@@ -169,7 +169,7 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
         2 => select(vec![Taps::Cancelling, Taps::Range]),
         1 => select(vec![Taps::Unit, Taps::Tiny, Taps::Mixed, Taps::Huge, Taps::Zero]),
     ];
-    // More than 65,793 taps, and products that are longer than any tile.
+    // More than 65,793 taps, and products longer than any tile.
     let large = prop_oneof![
         (257usize..=280, 258usize..=280, any::<bool>()),
         (Just(1), 65_794usize..=66_500, Just(false)),
@@ -178,7 +178,7 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
     ];
     let large =
         (large, anchors()).prop_map(|((cols, rows, pair), anchor)| (cols, rows, pair, anchor));
-    // Where a GPU's threads are emulated, one result under the largest windows would take minutes.
+    // On the emulator, one result under the largest windows would take minutes.
     let is_emulated = work < WORK;
     let window = if is_emulated {
         windows().boxed()
@@ -224,7 +224,7 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
         .boxed()
 }
 
-/// Filters with a name: products, sums and means, the widest Gaussians among them or not.
+/// Named filters: products, sums and means, with or without the widest Gaussians.
 fn presets(with_wide: bool) -> BoxedStrategy<String> {
     let wide = ["gaussian:20", "gaussian:100", "gaussian:200", "gaussian:1000"];
     let wide = if with_wide { wide.to_vec() } else { vec![wide[0]] };
@@ -243,7 +243,7 @@ fn presets(with_wide: bool) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Random taps with the sum 1, whose sizes add up to about `weight`.
+/// Random taps with a sum of 1, whose magnitudes add up to about `weight`.
 fn weighted(count: usize, weight: f64, rng: &mut Rng) -> Vec<f64> {
     let taps: Vec<f64> = (0..count).map(|_| 2.0 * rng.f64() - 1.0).collect();
     let scale = weight / taps.iter().map(|tap| tap.abs()).sum::<f64>();
@@ -252,7 +252,7 @@ fn weighted(count: usize, weight: f64, rng: &mut Rng) -> Vec<f64> {
 }
 
 impl Recipe {
-    /// The window, with other taps if so wanted.
+    /// The window, with taps of this type.
     pub(crate) fn window_of(&self, taps: Taps) -> Window {
         if let Some(text) = &self.preset {
             return Window::preset(text);
@@ -297,7 +297,7 @@ impl Recipe {
 
     pub(crate) fn problem(&self) -> Problem {
         let (input, output) = self.stored;
-        // Whole numbers have no infinity.
+        // Integers have no infinity.
         let needs_infinity = matches!(self.data, Data::Lone | Data::Holes | Data::Infinite);
         let data = if needs_infinity && input.is_integer() { Data::Random } else { self.data };
         let problem = Problem::new(self.size.0, self.size.1, self.seed)
@@ -306,8 +306,8 @@ impl Recipe {
         problem.gaps(self.gaps.0, self.gaps.1).data(data)
     }
 
-    /// Pixels whose last channel is alpha: like the others, or runs of one value, of which 0 is the
-    /// most frequent.
+    /// Pixels whose last channel is alpha: random like the others, or in runs of one value, most
+    /// often 0.
     pub(crate) fn with_alpha(&self, Shape { width, channels, height }: Shape) -> Vec<u8> {
         let mut rng = Rng::with_seed(self.seed ^ 0x5A);
         let has_runs = rng.bool();
@@ -332,7 +332,7 @@ impl Recipe {
         pixels
     }
 
-    /// A plane of pixels: whole numbers of up to 99, or anything up to 1000.
+    /// A plane of pixels: whole numbers up to 99, or any values up to 1000.
     pub(crate) fn plane(
         &self,
         whole: bool,
@@ -348,7 +348,7 @@ impl Recipe {
 
 /// Taps in f32 of a whole window or of one factor.
 fn narrow(taps: Taps, of_pair: bool, count: usize, rng: &mut Rng) -> Vec<f32> {
-    // Of a pair, each factor has the root of what a tap may be.
+    // Of a pair, each factor has about the square root of a tap's magnitude.
     let (tiny, huge) = if of_pair { (1e-22, 1e17) } else { (1e-41, 1e36) };
     let tap = |_| {
         let unit = 2.0 * rng.f32() - 1.0;

@@ -1,10 +1,10 @@
-//! Launches that write a part of an image, read a band of one, or find both laid out in any way
-//! that strides can say: the results are those of the whole image in packed planes, and nothing
-//! else is touched.
+//! Launches that write a part of an image, read a band of one, or use any layout that strides can
+//! describe. The results equal those of the whole image in packed planes, and nothing else is
+//! written.
 //!
-//! The direct and the separable family are held to the bits of `oracle::scalar`. The Fourier kernel
-//! is held to the bits of its own result for the whole image where its tiles begin where those of
-//! the whole do; elsewhere, to twice its bound.
+//! The direct and the separable family must have the bits of `oracle::scalar`. The Fourier kernel
+//! must repeat the bits of its own result for the whole image, where its tiles begin at the same
+//! places. Elsewhere its results may differ by twice its bound.
 
 use std::ops::Range;
 
@@ -63,7 +63,7 @@ use no_gpu as many_planes;
 #[cfg(not(feature = "gpu"))]
 use no_gpu as rectangles;
 
-/// Images as planes without gaps, those of one image after those of the one before.
+/// Images as planes without gaps, one image after the other.
 struct Batch {
     shape: Shape,
     images: usize,
@@ -87,7 +87,7 @@ impl Batch {
         (self.shape.width, self.shape.height)
     }
 
-    /// What an order makes of each plane.
+    /// The result of an order for each plane.
     fn filtered(&self, order: Order, window: &Window, border: Border) -> Self {
         let filter = |plane: &Vec<f32>| {
             order.filter(plane, self.size(), window.as_taps(), window.products().as_ref(), border)
@@ -96,7 +96,7 @@ impl Batch {
     }
 }
 
-/// How the values of a batch lie among the floats of a buffer.
+/// The layout of a batch in a buffer of floats.
 #[cfg_attr(
     not(feature = "gpu"),
     allow(dead_code, reason = "without a GPU the checks alone are tested")
@@ -104,16 +104,16 @@ impl Batch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
-    /// Values, here floats, from an image, a channel, a row and a pixel to the next.
+    /// Values from one image, channel, row and pixel to the next; here values are floats.
     pub(crate) strides: [isize; 4],
-    /// The value at which the first row that is there begins, in the first channel of the first
+    /// The value at which the first row in the buffer begins, in the first channel of the first
     /// image.
     pub(crate) first: usize,
-    /// How many values there are.
+    /// The number of values in the buffer.
     pub(crate) len: usize,
 }
 
-/// The axes of a batch, as numbers of [`Layout::strides`].
+/// The axes of a batch, as indices of [`Layout::strides`].
 pub(crate) const IMAGE: usize = 0;
 pub(crate) const CHANNEL: usize = 1;
 pub(crate) const ROW: usize = 2;
@@ -124,9 +124,9 @@ pub(crate) const PIXEL: usize = 3;
     allow(dead_code, reason = "without a GPU the checks alone are tested")
 )]
 impl Layout {
-    /// Axes from the innermost on, each with its extent and the values that are left free behind
-    /// all of it. `step` is the stride of the first; `backwards` names axes that run from the last
-    /// to the first.
+    /// `order` names the axes from the innermost on, each with its extent and a number of free
+    /// values behind it. `step` is the stride of the first axis. `backwards` names axes that run
+    /// from the last element to the first.
     pub(crate) fn new(
         name: &'static str,
         (lead, step): (usize, usize),
@@ -146,7 +146,8 @@ impl Layout {
         Self { name, strides, first, len: lead + reach + 3 }
     }
 
-    /// Every layout, for so many rows of such images. Sliding kernels read the first.
+    /// Every layout for this shape and this number of rows and images. Sliding kernels read the
+    /// first.
     fn all(Shape { width, channels, .. }: Shape, rows: usize, images: usize) -> Vec<Self> {
         let planar = |name, start, [row, channel, image]: [usize; 3], backwards: &[usize]| {
             let order = [
@@ -185,15 +186,14 @@ impl Layout {
         Self::all(shape, rows, images)[0]
     }
 
-    /// The number of the value at a place, whose row is counted from the first that is there.
+    /// The index of the value at a place, whose row is counted from the first row in the buffer.
     pub(crate) fn at(&self, place: [usize; 4]) -> usize {
         let floats =
             self.strides.iter().zip(place).map(|(stride, number)| stride * number as isize).sum();
         self.first.wrapping_add_signed(floats)
     }
 
-    /// Puts some rows and columns of a batch where they belong; `there` says which rows the buffer
-    /// has.
+    /// Writes some rows and columns of a batch to their places; `there` are the rows in the buffer.
     fn put(
         &self,
         buffer: &mut [f32],
@@ -212,15 +212,15 @@ impl Layout {
         }
     }
 
-    /// A buffer that has some rows of a batch, and poison beside them.
+    /// A buffer with some rows of a batch, and poison elsewhere.
     fn with_rows(&self, batch: &Batch, there: &Range<usize>) -> Vec<f32> {
         let mut buffer = vec![f32::POISON; self.len];
         self.put(&mut buffer, batch, there, (&(0..batch.shape.width), there));
         buffer
     }
 
-    /// Whether a buffer that held poison has `expected` in a part of its rows, as far off as is
-    /// allowed, and is as it was elsewhere.
+    /// Checks a buffer that held poison: a part of its rows must equal `expected` within `allowed`,
+    /// and the rest must be unchanged.
     fn check(
         &self,
         found: &[f32],
@@ -248,8 +248,8 @@ impl Layout {
     }
 }
 
-/// Windows that are small, wide, tall, even, with anchors beside the middle; some separate. Each
-/// variant takes some.
+/// Small, wide, tall and even windows, with anchors outside the middle; some are separable. Each
+/// variant takes some of them.
 #[cfg(feature = "gpu")]
 fn windows(selection: Selection) -> Vec<Window> {
     let mut windows = vec![
@@ -271,7 +271,7 @@ fn windows(selection: Selection) -> Vec<Window> {
     windows
 }
 
-/// What is wrong with a stand-in for a launch.
+/// The fault of a stand-in for a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -303,7 +303,7 @@ const FAULTS: [Fault; 12] = [
     Fault::KeptPixelsScaled,
 ];
 
-/// `|sum * scale + offset|`, or without the bars.
+/// `|sum * scale + offset|`, or the same without the absolute value.
 #[derive(Clone, Copy, Debug)]
 struct Scaling {
     scale: f32,
@@ -317,7 +317,7 @@ impl Scaling {
         if self.absolute { value.abs() } else { value }
     }
 
-    /// Applied to all but what the border copies.
+    /// Applies the scaling to all results except the border's copies.
     fn on(self, results: &Batch, window: &Window, border: Border) -> Batch {
         let (width, height) = results.size();
         let copied = |i: usize| {
@@ -333,7 +333,7 @@ impl Scaling {
     }
 }
 
-/// The check finds a fault in a stand-in, and nothing in one without.
+/// The check finds a fault in a stand-in, and accepts a stand-in without one.
 fn caught(fault: Fault) -> Result<(), Failed> {
     let batch = Batch::random(19, 13, 3, 2, 1);
     let (window, border) = (Window::random(4, 3, 2).anchored(1, 2), Border::Keep);
@@ -352,7 +352,7 @@ fn caught(fault: Fault) -> Result<(), Failed> {
         Fault::RowTooMany => high.end += 1,
         Fault::ColumnTooFew => wide.end -= 1,
         Fault::BorderOfTheRegion => {
-            // The rule is applied to the region, as if it were the image.
+            // The border rule is applied to the region, as if it were the image.
             let cut = |plane: &Vec<f32>| {
                 rows.clone().flat_map(|y| plane[y * 19..][columns.clone()].to_vec()).collect()
             };
@@ -420,7 +420,7 @@ mod on_gpu {
 
     use super::*;
 
-    /// Floats on the device, and how a batch lies among them.
+    /// Floats on the device, and the layout of a batch among them.
     struct Buffer {
         floats: DeviceImage,
         layout: Layout,
@@ -448,7 +448,7 @@ mod on_gpu {
             })
         }
 
-        /// With these rows of a batch.
+        /// A buffer with these rows of a batch.
         fn source(
             gpu: &apron::gpu::Gpu,
             layout: Layout,
@@ -458,7 +458,7 @@ mod on_gpu {
             Self::new(gpu, layout, batch, there, layout.with_rows(batch, there))
         }
 
-        /// For these rows of results like a batch.
+        /// A buffer for these rows of results.
         fn target(
             gpu: &apron::gpu::Gpu,
             layout: Layout,
@@ -476,8 +476,8 @@ mod on_gpu {
 
         fn view(&self) -> apron::Result<DeviceView<'_>> {
             let (address, strides) = self.raw();
-            // SAFETY: the layout's places all lie in the buffer, which the view borrows; whoever
-            // uses it waits for the stream before the buffer goes.
+            // SAFETY: all places of the layout lie in the buffer, which the view borrows. Whoever
+            // uses the view waits for the stream before the buffer is freed.
             unsafe {
                 DeviceView::from_raw(
                     self.floats.gpu(),
@@ -492,8 +492,8 @@ mod on_gpu {
 
         fn view_mut(&mut self) -> apron::Result<DeviceViewMut<'_>> {
             let (address, strides) = self.raw();
-            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows
-            // the buffer alone.
+            // SAFETY: as in `view`. No two places of the layout coincide, and the view borrows the
+            // buffer exclusively.
             unsafe {
                 DeviceViewMut::from_raw(
                     self.floats.gpu(),
@@ -529,7 +529,7 @@ mod on_gpu {
             Order::of(self.variant.family())
         }
 
-        /// What the whole images become: by the oracle, or by the Fourier kernel itself.
+        /// The results of the whole images: by the oracle, or by the Fourier kernel itself.
         fn whole(&self, batch: &Batch) -> apron::Result<Batch> {
             if let Some(order) = self.order() {
                 return Ok(batch.filtered(order, self.window, self.border));
@@ -546,8 +546,8 @@ mod on_gpu {
             Ok(batch.with(batch.planes.iter().map(filter).collect::<apron::Result<_>>()?))
         }
 
-        /// How far results may lie from those of the whole if the region begins there: a Fourier
-        /// kernel's tiles move with it.
+        /// How far results may lie from those of the whole image. `moved` says that the region
+        /// begins elsewhere, and with it the Fourier kernel's tiles.
         fn allowed(&self, moved: bool) -> f64 {
             let greatest = match self.border {
                 Border::Constant(value) => value.abs().max(1.0),
@@ -565,7 +565,7 @@ mod on_gpu {
         }
     }
 
-    /// Goes through every variant with the windows and the borders that it takes.
+    /// Runs `test` for every variant with each window and border that it takes.
     fn each(
         name: &str,
         windows: &[Window],
@@ -613,14 +613,15 @@ mod on_gpu {
         Ok(())
     }
 
-    /// A range of some of so many.
+    /// A random range of at most `most` elements within `0..extent`.
     fn some(rng: &mut Rng, extent: usize, most: usize) -> Range<usize> {
         let len = rng.usize(1..=most.min(extent));
         let start = rng.usize(0..=extent - len);
         start..start + len
     }
 
-    /// Any rectangle of results is that of the whole image's, and nothing is written beside it.
+    /// Any rectangle of results equals that part of the whole image's, and nothing is written
+    /// beside it.
     pub(super) fn rectangles(selection: Selection) -> Result<(), Failed> {
         let count = if selection == Selection::Full { 6 } else { 2 };
         let batch = Batch::random(301, 141, 1, 1, 11);
@@ -662,7 +663,7 @@ mod on_gpu {
         })
     }
 
-    /// From the rows that a band needs, into a buffer that has the band alone.
+    /// Bands read only the rows that they need, and write into a buffer of the band alone.
     pub(super) fn bands(selection: Selection) -> Result<(), Failed> {
         let count = if selection == Selection::Full { 5 } else { 2 };
         const WIDTH: usize = 135;
@@ -688,7 +689,7 @@ mod on_gpu {
                 let layout = Layout::aligned(batch.shape, there.len(), 1);
                 let only = Buffer::source(&case.gpu, layout, &batch, &there)?;
                 let source = |there: Range<usize>| {
-                    // By turns of the whole image and of a buffer that has no other rows.
+                    // In turn from the whole image and from a buffer without other rows.
                     let view = if turn % 2 == 0 { only.view() } else { image.view() };
                     view.and_then(|view| view.rows(there))
                 };
@@ -699,7 +700,7 @@ mod on_gpu {
                     let (columns, rows) = (0..WIDTH, rows.clone());
                     case.plan.run_region(src, &mut dst.view_mut()?, columns, rows, &mut stream)
                 };
-                // Too few rows, to read or to write: nothing is done.
+                // Too few rows, to read or to write: the call is refused.
                 let mut short =
                     vec![(there.clone(), rows.start..room.end + 1), (there.clone(), 0..0)];
                 if there.len() > 1 {
@@ -730,8 +731,7 @@ mod on_gpu {
         })
     }
 
-    /// Batches from each layout into others; sliding kernels decline sources that are not aligned,
-    /// and say so.
+    /// Batches from each layout into others. Sliding kernels decline sources that are not aligned.
     pub(super) fn layouts(selection: Selection) -> Result<(), Failed> {
         let borders: &[Border] = if selection == Selection::Full {
             &BORDERS
@@ -780,10 +780,11 @@ mod on_gpu {
         })
     }
 
-    /// Sums are scaled, moved and lose their sign; what a border copies stays as it is.
+    /// Sums are scaled, offset, and made absolute. The border's copies stay unchanged.
     pub(super) fn epilogue(selection: Selection) -> Result<(), Failed> {
         let mut windows = windows(selection);
-        // Windows that the Fourier kernel takes in parts, and that separable passes take in chunks.
+        // The Fourier kernel takes these windows in parts, and separable passes take them in
+        // chunks.
         windows
             .extend([Window::random(150, 3, 21).anchored(20, 1), Window::random_pair(5, 270, 22)]);
         let borders: &[Border] = if selection == Selection::Full {
@@ -821,8 +822,7 @@ mod on_gpu {
         })
     }
 
-    /// More planes than a grid's z axis takes: the launches of three full grids and of what is
-    /// left.
+    /// More planes than a grid's z axis takes: three full launches and a partial one.
     pub(super) fn many_planes(_: Selection) -> Result<(), Failed> {
         let gpu = apron::gpu::Gpu::open(0)?;
         let window = Window::random(2, 1, 31);

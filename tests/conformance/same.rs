@@ -1,5 +1,5 @@
-//! Plans that nobody told a variant: the same bits on the CPU and on a GPU whatever the size, and
-//! each runs what it said that it would. Bytes made of bytes: means, and constants that are none.
+//! Plans without a given variant: the CPU and a GPU give the same bits for any size, and each runs
+//! the variant that it announced. For bytes made of bytes: means, and constants that are no byte.
 
 use apron::{
     Alpha, Border, Device, Family, Filter, Image, Pipeline, Plan, Ran, Shape, Step, Variant,
@@ -22,8 +22,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// 1/36 is a mean, in f64 and in f32, and its ties go to the even byte; a decimal near it is none,
-/// and decides them.
+/// 1/36 is a mean, in f64 and in f32: its ties go to the even byte. A decimal near 1/36 is no mean,
+/// and decides these sums the other way.
 fn means(device: Device) -> Result<(), Failed> {
     let table = |tap: f64| Filter::from_taps_f64(6, 6, &[tap; 36]);
     let filters = [
@@ -49,8 +49,8 @@ fn means(device: Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A constant that is no byte is refused for bytes made of bytes, before anything is written, and
-/// taken by all else.
+/// A constant that is no byte is refused for bytes made of bytes, before anything is written. All
+/// other types accept it.
 fn no_byte(device: Device) -> Result<(), Failed> {
     let filters = [
         "identity",
@@ -94,7 +94,7 @@ fn no_byte(device: Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every preset, and random taps: dense ones, those that separate, scattered ones and lines.
+/// Every preset, and random taps: dense, separable, scattered, and in lines.
 fn filters() -> Vec<Step> {
     let presets = [
         "identity",
@@ -188,7 +188,7 @@ impl Both {
         if !bytes && on_cpu.family() != on_gpu.family() {
             return Err(format!("{what}: {on_cpu} on the CPU, {on_gpu} on the GPU").into());
         }
-        // Spectra promise no bits, but for bytes.
+        // Spectra promise the same bits only for bytes.
         if bytes || on_cpu.family() != Family::Fourier {
             equal(&expected, &found)
                 .map_err(|told| format!("{what}: {on_cpu} and {on_gpu}: {told}"))?;
@@ -219,7 +219,7 @@ fn equal<D: Sample>(expected: &Image<D>, found: &Image<D>) -> Result<(), String>
     }
 }
 
-/// Each filter with every size; types, borders and channels go round.
+/// Each filter with every size. Types, borders and channels cycle.
 fn bits(selection: Selection) -> Result<(), Failed> {
     let (mut seen, mut number) = ([0; 3], 0);
     let mut rng = Rng::with_seed(7);
@@ -242,7 +242,7 @@ fn bits(selection: Selection) -> Result<(), Failed> {
                 Both::check::<u16, f32>,
                 Both::check::<u8, u16>,
             ];
-            // Floats always, as nothing hides their bits.
+            // Always floats: no rounding to integers hides their bits.
             let count = if selection == Selection::Full { all.len() } else { 2 };
             for at in 0..count {
                 let check = if at == 0 { all[0] } else { all[1 + (number + at) % (all.len() - 1)] };
@@ -256,8 +256,8 @@ fn bits(selection: Selection) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Gradients, pipelines, and colours under each mode of alpha: the same bits, and each says what
-/// ran.
+/// Gradients, pipelines, and colours under each alpha mode: the bits are the same, and each plan
+/// reports what ran.
 fn steps() -> Result<(), Failed> {
     let mut rng = Rng::with_seed(8);
     let alphas = [

@@ -1,7 +1,7 @@
-//! `conformance sanitize`: every entry once under compute-sanitizer (`entries.rs`), or all of the
-//! GPU's tests, each test in a process of its own, many at a time on each GPU that there is.
-//! Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it;
-//! where there is no cargo, the program itself does the same.
+//! `conformance sanitize` runs every entry once under compute-sanitizer (`entries.rs`), or all of
+//! the GPU's tests. Each test is a process of its own, with many at a time on each GPU. A finding
+//! is a failure, and so is a tool that has seen no kernel. `cargo xtask sanitize` calls this
+//! command; without cargo, the test program does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::entries;
 
-/// The first argument that asks for it.
+/// The argument that selects this command.
 pub(crate) const COMMAND: &str = "sanitize";
 
 const HELP: &str = "\
@@ -29,14 +29,13 @@ images of every layout: the tests entries::* and regions::layouts::gpu.
 Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
 COMPUTE_SANITIZER names the tool where it is neither on the PATH nor in the toolkit's usual folder.";
 
-/// The tests that are run unless others are asked for: each entry once, and the longer ways to
-/// pixels that do not lie side by side.
+/// The tests that run by default: each entry once, and the longer code paths for pixels that are
+/// not contiguous.
 const SHORT: [&str; 2] = [entries::NAME, "regions::layouts::gpu"];
 
 const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 
-/// What compute-sanitizer is to exit with when it has found something: 0 otherwise, whatever it
-/// found.
+/// The exit status that compute-sanitizer is told to return for findings. Its default is 0.
 const FOUND: i32 = 9;
 
 struct Options {
@@ -82,7 +81,7 @@ impl Options {
     }
 }
 
-/// The command, behind its own name.
+/// Runs the command with the arguments after its name.
 pub(crate) fn main(words: &[String]) -> ExitCode {
     let options = match Options::parse(words) {
         Ok(Some(options)) => options,
@@ -119,7 +118,7 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
     }
 }
 
-/// Where compute-sanitizer is.
+/// The path of compute-sanitizer.
 fn sanitizer() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("COMPUTE_SANITIZER") {
         return Some(path.into());
@@ -134,8 +133,7 @@ fn sanitizer() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// For each process that may run at a time, the GPU that it gets, in the words of
-/// `CUDA_VISIBLE_DEVICES`.
+/// For each process that may run at a time, its GPU, as `CUDA_VISIBLE_DEVICES` names it.
 fn workers(jobs: Option<usize>) -> Vec<String> {
     #[cfg(feature = "gpu")]
     let count = apron::gpu::Gpu::count().unwrap_or(1);
@@ -154,8 +152,8 @@ fn program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|error| error.to_string())
 }
 
-/// The small selection, with grids so short that kernels use their grid-stride loops; unless the
-/// environment asks for something else.
+/// Sets the small selection, with grids so short that kernels use their grid-stride loops, unless
+/// the environment sets others.
 fn in_small_selection(command: &mut Command) -> &mut Command {
     for (name, value) in [("APRON_CONFORMANCE", "small"), ("APRON_GRID_ROWS", "3")] {
         if std::env::var_os(name).is_none() {
@@ -165,7 +163,7 @@ fn in_small_selection(command: &mut Command) -> &mut Command {
     command
 }
 
-/// The tests that run on this one GPU: none if there is no GPU.
+/// The tests that run on this GPU alone; empty if there is no GPU.
 fn tests(filters: &[String], gpu: &str) -> Result<Vec<String>, String> {
     let list = |ignored: bool| -> Result<BTreeSet<String>, String> {
         let mut command = Command::new(program()?);
@@ -189,21 +187,21 @@ fn tests(filters: &[String], gpu: &str) -> Result<Vec<String>, String> {
     Ok(list(false)?.into_iter().filter(|name| !ignored.contains(name) && wanted(name)).collect())
 }
 
-/// What the tests under one tool have come to so far.
+/// Results so far of the tests under one tool.
 #[derive(Default)]
 struct Tally {
-    /// How often each kernel was launched.
+    /// The number of launches of each kernel.
     launches: BTreeMap<String, u64>,
     failed: usize,
 }
 
-/// Runs every test under every tool, and tells of each as it ends: a run that is cut off has said
-/// how far it came. Whether all is well.
+/// Runs every test under every tool, and prints each result at once, so that an interrupted run
+/// shows its progress. Returns whether all passed.
 fn check(sanitizer: &Path, tools: &[String], tests: &[String], workers: &[String]) -> bool {
     let started = Instant::now();
     let (mut queue, others): (Vec<_>, Vec<_>) = (0..tools.len())
         .flat_map(|tool| tests.iter().map(move |test| (tool, test)))
-        // These take longest; begun last, they would run on alone.
+        // These take longest, so they start first.
         .partition(|(_, test)| test.starts_with("fourier::") || test.ends_with("studies::gpu"));
     queue.extend(others);
     let next = AtomicUsize::new(0);
@@ -249,8 +247,8 @@ fn counted(launches: &BTreeMap<String, u64>) -> String {
     format!("{} kernels in {} launches", launches.len(), launches.values().sum::<u64>())
 }
 
-/// One test in a process of its own: the kernels that it launched, if any, and how often; or what
-/// was found.
+/// Runs one test as a process of its own. Returns its kernels and their numbers of launches, or the
+/// findings.
 fn one(
     sanitizer: &Path,
     tool: &str,
@@ -281,10 +279,10 @@ fn judge(output: &Output) -> Result<BTreeMap<String, u64>, String> {
     Err(format!("{why} ({})\n{}", output.status, lines.join("\n")))
 }
 
-/// What the line of [`tell_kernels`] begins with.
+/// The prefix of the line that [`tell_kernels`] prints.
 const KERNELS: &str = "GPU kernels launched:";
 
-/// Says which kernels this process launched, and how often.
+/// Prints the kernels that this process launched, and how often.
 #[cfg(feature = "gpu")]
 pub(crate) fn tell_kernels() {
     if let Ok(gpu) = apron::gpu::Gpu::open(0) {
@@ -304,10 +302,10 @@ fn kernels(text: &str) -> BTreeMap<String, u64> {
     list.split(',').filter_map(kernel).collect()
 }
 
-/// With the emulator for a GPU, and a stand-in for compute-sanitizer.
+/// Tests of this command, with the emulator as the GPU and a stand-in for compute-sanitizer.
 pub(crate) fn trials() -> Vec<Trial> {
     let present = cfg!(all(unix, feature = "gpu")) && conformance::built::no_emulator().is_none();
-    // The list of tests is asked for too, and those of this file are not for a GPU.
+    // The command lists only tests for a GPU, and these names do not say `gpu`.
     let trial_of = |name: &str,
                     filter: &'static [&'static str],
                     script: &'static str,
@@ -353,8 +351,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs the command with a script in the place of compute-sanitizer, which gets its four arguments
-/// and then the program's.
+/// Runs the command with a script in place of compute-sanitizer. The script gets the sanitizer's
+/// four arguments, then the program's.
 fn stand_in(filter: &[&str], script: &str, right: fn(&str, bool) -> bool) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("stand-in");

@@ -41,8 +41,8 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
     )
 }
 
-/// Passes take 256 taps at a time: here they take them four and five times, in the row, in the
-/// column and in both, over images smaller and larger than the window.
+/// Passes take 256 taps at a time. These windows need four and five iterations in the row, the
+/// column or both, over images smaller and larger than the window.
 pub(crate) fn turns(selection: Selection) -> Vec<Group> {
     let problems = |sizes: &[(usize, usize)], list: u64| -> Vec<Problem> {
         let number =
@@ -57,7 +57,7 @@ pub(crate) fn turns(selection: Selection) -> Vec<Group> {
         (Window::random_pair(1025, 1, 93).anchored(7, 0), problems(&[(291, 9), (2057, 2)], 23)),
         (Window::random_pair(1, 1025, 94).anchored(0, 1000), problems(&[(33, 70), (2, 2057)], 24)),
         (Window::random_pair(777, 1025, 95).anchored(700, 512), problems(both, 25)),
-        // Strips side by side and below each other.
+        // Strips side by side and one above the other.
         (
             Window::random_pair(9, 9, 96).anchored(4, 7),
             problems(&[(3 * 512 + 37, 29), (101, 3 * 64 + 11)], 26),
@@ -70,9 +70,9 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random_pair)
 }
 
-/// Filters that are no product, but a product and the pixel itself, or two products: every number
-/// of taps that some kernel has been compiled for, and those that none was; the columns of two
-/// terms go 64 taps at a time, here up to five times.
+/// Filters that are a product plus a centre tap, or two products. They have every number of taps
+/// with a compiled kernel, and some without. The columns of two terms go 64 taps at a time, here in
+/// up to five iterations.
 pub(crate) fn sums(selection: Selection) -> Vec<Group> {
     let presets = [
         "unsharp:sigma=0.8",
@@ -123,8 +123,7 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
     select::seams(selection, windows, select::tile_ends)
 }
 
-/// Every number of taps that some kernel has been compiled for, their neighbours, and long and
-/// lopsided pairs.
+/// Every number of taps with a compiled kernel, its neighbours, and long and unequal pairs.
 pub(crate) fn windows() -> Vec<Window> {
     let equal = [1, 2, 4, 6, 16].into_iter().chain((3..=67).step_by(2)).map(|size| (size, size));
     let unequal = [
@@ -159,7 +158,7 @@ pub(crate) fn windows() -> Vec<Window> {
     windows
 }
 
-/// Products that were given as all taps, rounded, and must be detected.
+/// Rounded products that are given as tables, and must be detected.
 fn found() -> impl Iterator<Item = Window> {
     let product = |cols: usize, rows: usize, scale: f64, seed: u64| {
         let taps: Vec<f32> = Window::random_pair(cols, rows, seed)
@@ -186,7 +185,7 @@ fn found() -> impl Iterator<Item = Window> {
     .into_iter()
 }
 
-/// One pair for each kernel that differs in more than a number.
+/// One pair of factors for each kernel that differs in more than its size.
 pub(crate) fn stored(selection: Selection) -> Vec<Group> {
     let windows = vec![
         Window::random_pair(3, 3, 11),

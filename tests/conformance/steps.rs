@@ -1,9 +1,8 @@
-//! What is more than one filter: gradients, colours weighted by alpha, and pipelines of several
-//! steps.
+//! More than one filter: gradients, colours weighted by alpha, and pipelines of several steps.
 //!
-//! Gradients and weighted colours are held to definitions of their own, in f64, in f32 and of bytes
-//! in whole numbers, that share no code with the product; pipelines to their steps run one by one,
-//! in bands of several heights and in little memory.
+//! Gradients and weighted colours must match definitions in this file: in f64, in f32, and for
+//! bytes in whole numbers. They share no code with the product. Pipelines must match their steps,
+//! run one by one, in bands of several heights and in little memory.
 
 use std::f64::consts::PI;
 
@@ -41,7 +40,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     both.collect()
 }
 
-/// Every entry that belongs to gradients and to weighted colours, at least once.
+/// Launches every entry of gradients and of weighted colours at least once.
 #[cfg(feature = "gpu")]
 pub(crate) fn launch_entries() -> Result<(), Failed> {
     gradient(Gpu::DEVICE, Selection::Small)?;
@@ -75,7 +74,7 @@ const KINDS: [(Kind, Kind); 8] = [
     (Kind::U16, Kind::F32),
 ];
 
-/// A picture, the rows of which lie this many values apart.
+/// A picture whose rows lie this many values apart.
 struct Picture<P> {
     data: Vec<P>,
     shape: Shape,
@@ -104,7 +103,7 @@ impl<P: Sample> Picture<P> {
         self.data[y * self.stride + x * self.shape.channels + channel]
     }
 
-    /// What the border puts at a place, as a number.
+    /// The value of a place inside or outside the image, by the border.
     fn found(&self, border: Border, (x, y): (i64, i64), channel: usize) -> f64 {
         let Shape { width, height, .. } = self.shape;
         match fold(border, x, width).zip(fold(border, y, height)) {
@@ -119,7 +118,7 @@ impl<P: Sample> Picture<P> {
         }
     }
 
-    /// Holds every value to what must be there, and what lies between rows to what was there.
+    /// Compares every value with the expected one, and checks that gaps are unchanged.
     fn check(&self, told: &str, expected: impl Fn(usize, usize, usize) -> P) -> Result<(), Failed> {
         let channels = self.shape.channels;
         let (mut wrong, mut first) = (0, None);
@@ -158,7 +157,7 @@ struct Case {
     seed: u64,
 }
 
-/// What a side and the centre weigh.
+/// The weights of a side and of the centre.
 fn weights(gradient: Gradient) -> [f64; 2] {
     let name = gradient.to_string();
     match name.split('-').next() {
@@ -201,7 +200,7 @@ impl Case {
         channel >= self.filtered || self.border == Border::Keep && leaves
     }
 
-    /// The three rows of three pixels around one.
+    /// The 3x3 pixels around a pixel.
     fn around<S: Sample>(
         &self,
         src: &Picture<S>,
@@ -277,7 +276,7 @@ impl Case {
 
 const MAGNITUDES: [Gradient; 3] = [Gradient::sobel(), Gradient::scharr(), Gradient::prewitt()];
 
-/// Which numbers of a list a selection solves.
+/// Whether a selection solves this number of a list.
 fn is_kept(selection: Selection, number: usize) -> bool {
     match selection {
         Selection::Full => true,
@@ -286,8 +285,8 @@ fn is_kept(selection: Selection, number: usize) -> bool {
     }
 }
 
-/// Every type and every border, with constants that are whole and that are not, but for bytes made
-/// of bytes; sizes around those of strips.
+/// Every type and every border, for sizes around those of strips. Constants are whole numbers and
+/// fractions, except for bytes made of bytes.
 fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
     let borders: Vec<_> =
         BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
@@ -318,8 +317,8 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
             bands,
             seed: seed(101, number),
         };
-        // Rows of bytes with strips inside; and their neighbours, whose types or channels have
-        // another kernel.
+        // Rows of bytes with strips inside, then the same with types or channels that use another
+        // kernel.
         let large = |channels, border| {
             let shape = Shape { width: 1200 / channels, height: 40, channels };
             let bands = (number == 66).then_some(11);
@@ -347,7 +346,7 @@ fn magnitude_of<S: Sample, D: Sample>(case: &Case, device: Device) -> Result<(),
     case.magnitude::<S, D>(device)
 }
 
-/// Angles of whole numbers, whose derivatives are exact.
+/// Angles of integer pixels, whose derivatives are exact.
 fn angle(device: Device, selection: Selection) -> Result<(), Failed> {
     for (number, &border) in BORDERS.iter().enumerate() {
         let shape = Shape { width: 61, height: 23, channels: 1 + number % 3 };
@@ -371,7 +370,7 @@ fn angle(device: Device, selection: Selection) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Random pixels of which some are transparent, some opaque.
+/// Random pixels, some transparent and some opaque.
 fn with_alpha<P: Sample>(shape: Shape, seed: u64) -> Picture<P> {
     let mut rng = Rng::with_seed(seed);
     let mut picture =
@@ -393,7 +392,7 @@ fn with_alpha<P: Sample>(shape: Shape, seed: u64) -> Picture<P> {
     picture
 }
 
-/// Colours weighted by alpha, held to the definition, by pairs and by windows that are none.
+/// Colours weighted by alpha, against the definition, for separable and other windows.
 fn weighted(device: Device, selection: Selection) -> Result<(), Failed> {
     let filters: [Filter; 6] = [
         Filter::gaussian(1.0)?,
@@ -410,7 +409,7 @@ fn weighted(device: Device, selection: Selection) -> Result<(), Failed> {
         }
         let (kinds, border) =
             (KINDS[(number / 6 + number) % 8], BORDERS[(number / 2 + number / 6) % 6]);
-        // Alpha of what lies outside is not negative either, but for floats.
+        // Outside the image alpha is not negative either, except for floats.
         let border = match border {
             Border::Constant(_) if number % 4 != 0 => Border::Constant([0.0, 30.0][number % 2]),
             border => border,
@@ -512,8 +511,8 @@ fn chains() -> Result<Vec<Vec<PlanBuilder>>, Failed> {
     ])
 }
 
-/// A pipeline gives what its plans give one by one, between values of the source's type or of f32,
-/// in any bands.
+/// A pipeline gives the same results as its plans one by one, with intermediate values in the
+/// source's type or in f32, in any bands.
 fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
     let mut bounded = 0;
     for (number, steps) in chains()?.into_iter().enumerate() {
@@ -546,7 +545,8 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
                 return Err(format!("{told}: refused").into());
             }
             if device != Device::Cpu && turn == 0 {
-                // In so little memory that some steps go in bands of their own, or all one by one.
+                // In so little memory that some steps go in bands of their own, or all go one by
+                // one.
                 let narrow = || build(bands, 200 << 10);
                 let told = format!("{told}, in little memory");
                 let pipeline = Pipeline::new(narrow()?)?;
@@ -563,8 +563,8 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holds a pipeline to its plans; false if a plan has too little memory, and then the pipeline has,
-/// too.
+/// Compares a pipeline with its plans. Returns false if a plan has too little memory; then the
+/// pipeline must have too little as well.
 fn chain_of<S: Sample, D: Sample>(
     told: &str,
     pipeline: Pipeline,
@@ -610,7 +610,7 @@ fn chain_of<S: Sample, D: Sample>(
         }
         right => right?,
     };
-    // Lanes are used again, with what the run before left in them.
+    // Later runs use the same lanes, which still hold data of the run before.
     for turn in 0..2 {
         run(&pipeline)?.check(&format!("{told}, turn {turn}"), |x, y, c| right.at(x, y, c))?;
     }
@@ -621,7 +621,7 @@ fn chain_of<S: Sample, D: Sample>(
     Ok(true)
 }
 
-/// What each mode makes of alpha, in pipelines of averages and others.
+/// The effect of each alpha mode, in pipelines of averages and of other filters.
 fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     let shape = Shape { width: 33, height: 29, channels: 4 };
     let src = with_alpha::<u8>(shape, seed(105, 0));
@@ -698,8 +698,7 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
             &filtered(pipeline, &flat, 3)?,
         )?;
     }
-    // Of colours that are multiplied already, averages filter all channels, and other steps copy
-    // alpha.
+    // With premultiplied colours, averages filter all channels. Other steps copy alpha.
     same(
         "premultiplied, blur",
         run(&blur, &src, Alpha::Premultiplied)?,
@@ -757,7 +756,7 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
             same(&format!("{extra:?}, {mode}, {name}"), dst, &expected)?;
         }
     }
-    // One plan alone.
+    // A single plan.
     for mode in modes.into_iter().chain([Alpha::Premultiply]) {
         let mut dst =
             Picture::<u8>::new(Shape { channels: mode.channels(4), ..shape }, 0, || u8::POISON);
@@ -770,7 +769,7 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     let second = run(&pipeline(&["sharpen"])?, &first, Alpha::Keep)?;
     let third = run(&pipeline(&["box:size=3"])?, &second, Alpha::Premultiply)?;
     same("auto, mixed", run(&mixed, &src, Alpha::Auto)?, &third)?;
-    // What is transparent has no part in a colour.
+    // Transparent pixels do not affect colours.
     let mut hidden = with_alpha::<u8>(shape, seed(105, 0));
     let stride = hidden.stride;
     for row in hidden.data.chunks_mut(stride) {
@@ -782,7 +781,7 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     same("hidden colours", run(&blur, &hidden, Alpha::Premultiply)?, &first)
 }
 
-/// What cannot be done is refused with the value and the way out.
+/// Impossible requests are refused. The error names the value and a remedy.
 fn refused(device: Device, _: Selection) -> Result<(), Failed> {
     let plan = |step: apron::Step| Plan::builder(step).device(device).build();
     let refusal = |what: &str, outcome: apron::Result<()>, words: &[&str]| -> Result<(), Failed> {
@@ -838,7 +837,7 @@ fn refused(device: Device, _: Selection) -> Result<(), Failed> {
             &["cpu and gpu:0", "the same"],
         )?;
     }
-    // The destination stays whole when sizes differ.
+    // The destination stays unchanged when sizes differ.
     let mut small = Image::<u8>::zeroed(4, 4, 4)?;
     match sharpen.run(&src.view(), &mut small.view_mut()) {
         Err(Error::Mismatch { .. }) => Ok(()),

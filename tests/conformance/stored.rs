@@ -1,12 +1,11 @@
-//! Pictures in device memory as they are stored: values of 8, 16 and 32 bits, one to five channels
-//! side by side or in planes, rows that begin anywhere. Types of source and destination differ as
-//! they like.
+//! Pictures in device memory in their stored types: values of 8, 16 and 32 bits, one to five
+//! channels interleaved or in planes, rows that begin at any address. Source and destination may
+//! have different types.
 //!
-//! Bytes made of bytes are held to `oracle::bytes`, all else to the bits of `oracle::scalar`,
-//! converted once: the runner's table (`bounds.rs`). Nothing but the results is written.
+//! Bytes made of bytes must equal `oracle::bytes`. All other results must have the bits of
+//! `oracle::scalar`, converted once: see the table in `bounds.rs`. Only results may be written.
 //!
-//! The layouts of a problem's source and destination are told by the gaps between its rows: see
-//! [`on_gpu::layouts`].
+//! The gaps of a problem choose the layouts of its source and destination: see [`on_gpu::layouts`].
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -83,7 +82,7 @@ mod on_gpu {
             "layouts" => check(name, &every(), Way::Whole, &every_layout(selection)),
             "strips" => check(name, &SLIDING, Way::Whole, &strips(selection)),
             "constants" => {
-                // The tensor cores take nothing but bytes.
+                // Border constants that bytes cannot hold: variants for bytes alone refuse them.
                 let others: Vec<_> = every()
                     .into_iter()
                     .filter(|variant| !variant.is_some_and(Variant::takes_bytes_alone))
@@ -121,8 +120,8 @@ mod on_gpu {
     const SLIDING: [Option<Variant>; 2] =
         [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
 
-    /// Every variant but running sums, which take means alone and have a test of their own; then
-    /// what the plan chooses.
+    /// Every variant except running sums, which take only means and have a test of their own. Then
+    /// the plan's choice.
     fn every() -> Vec<Option<Variant>> {
         Variant::all()
             .filter(|&variant| variant != Variant::RunningSums)
@@ -157,14 +156,14 @@ mod on_gpu {
         )
     }
 
-    /// Whether the order of what a plan chooses is known, or of no account: for a window that
-    /// separates it may depend on how pixels are stored, but bytes made of bytes do not.
+    /// Whether the test knows the order of sums of the plan's choice, or does not need it. Under a
+    /// separable window the order may depend on how pixels are stored. Bytes made of bytes are the
+    /// same in any order.
     fn is_known(window: &Window, problem: &Problem) -> bool {
         window.products().is_none() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
     }
 
-    /// Solves problems that were generated, whose numbers in `turns` say in which way and in which
-    /// layouts.
+    /// Solves generated problems. The numbers in `turns` choose the `Way` and the two layouts.
     pub(crate) fn solve(
         products: &[Product],
         mut group: Group,
@@ -197,7 +196,7 @@ mod on_gpu {
     /// How many layouts there are.
     const LAYOUTS: usize = 15;
 
-    /// The layouts for so many rows of such images, with values of `size` bytes.
+    /// The layouts for `rows` rows of `images` images of a shape, with values of `size` bytes.
     fn layouts(shape: Shape, rows: usize, images: usize, size: usize) -> [Layout; LAYOUTS] {
         let Shape { width, channels, .. } = shape;
         let planar = |name, start, [row, channel, image]: [usize; 3], backwards: &[usize]| {
@@ -218,12 +217,12 @@ mod on_gpu {
             ];
             Layout::new(name, (lead, 1), order, backwards)
         };
-        // How many values a row of so many lacks to a multiple of so many bytes.
+        // Values to add to `values` so that their size is a multiple of `bytes`.
         let lacks =
             |values: usize, bytes: usize| (values * size).next_multiple_of(bytes) / size - values;
         let row = width * channels;
         let packed = interleaved("NHWC, up to the last byte", 0, [0, 0, 0], &[]);
-        // Memory is allocated in lines of 128 bytes.
+        // Allocations are multiples of 128 bytes. With this lead the last value ends one of them.
         let lead = lacks(packed.len - 3, 128);
         [
             interleaved("NHWC, rows at multiples of 128 bytes", 0, [0, lacks(row, 128), 0], &[]),
@@ -259,7 +258,7 @@ mod on_gpu {
         ]
     }
 
-    /// Values on the device, and how those of a batch lie among them.
+    /// Values of a batch on the device, and their layout.
     struct Memory {
         bytes: DeviceImage,
         kind: Kind,
@@ -271,7 +270,7 @@ mod on_gpu {
     }
 
     impl Memory {
-        /// With the bits that `value` has for each image, channel, row and column.
+        /// Holds the bits that `value` returns for each image, channel, row and column.
         fn new<P: Sample>(
             gpu: &apron::gpu::Gpu,
             turn: usize,
@@ -281,7 +280,7 @@ mod on_gpu {
         ) -> apron::Result<Self> {
             let size = size_of::<P>();
             let layout = layouts(shape, there.len(), images, size)[turn % LAYOUTS];
-            // Between them lies what is no number, or the greatest one.
+            // The gaps hold NaN in float types, and the greatest value in integer types.
             let mut bytes = vec![0xff; size * layout.len];
             for place @ [image, channel, y, x] in places(shape, images, &there, &(0..shape.width)) {
                 let at = layout.at([image, channel, y - there.start, x]);
@@ -300,8 +299,8 @@ mod on_gpu {
 
         fn view(&self) -> apron::Result<DeviceView<'_>> {
             let (address, kind) = self.raw();
-            // SAFETY: the layout's places all lie in the memory, which the view borrows; whoever
-            // uses it waits for the stream before the memory goes.
+            // SAFETY: all places of the layout lie in the memory, which the view borrows. Whoever
+            // uses the view waits for the stream before the memory is freed.
             unsafe {
                 DeviceView::from_raw(
                     self.bytes.gpu(),
@@ -316,8 +315,8 @@ mod on_gpu {
 
         fn view_mut(&mut self) -> apron::Result<DeviceViewMut<'_>> {
             let (address, kind) = self.raw();
-            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows
-            // the memory alone.
+            // SAFETY: as in `view`. No two places of the layout coincide, and the view borrows the
+            // memory exclusively.
             unsafe {
                 DeviceViewMut::from_raw(
                     self.bytes.gpu(),
@@ -345,7 +344,7 @@ mod on_gpu {
             u32::from_le_bytes(word)
         }
 
-        /// Fails if other bytes changed than those of a part of each image.
+        /// Fails if a byte outside the given part of each image changed.
         fn only_in(
             &self,
             before: &[u8],
@@ -388,22 +387,22 @@ mod on_gpu {
         Error::Driver { call: "filtering", message }
     }
 
-    /// In which pieces a picture is filtered.
+    /// The pieces in which a picture is filtered.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Way {
         Whole,
-        /// Between images that the library lays out.
+        /// Between images whose layout the library chooses.
         Images,
-        /// A rectangle after the other.
+        /// One rectangle after the other.
         Parts,
-        /// A band of rows after the other, from memory that has no rows but those that it needs,
-        /// into memory that has the band.
+        /// One band of rows after the other. The source memory holds only the rows that the band
+        /// needs, the destination only the band.
         Bands,
         /// As one of three images.
         Batch,
     }
 
-    /// A variant, or what the plan chooses, for pictures as they are stored.
+    /// A variant, or the plan's choice, on stored pixels in device memory.
     #[derive(Clone, Copy, Debug)]
     struct Stored {
         variant: Option<Variant>,
@@ -451,10 +450,10 @@ mod on_gpu {
         }
     }
 
-    /// What [`Stored`] prepares.
+    /// The prepared form of [`Stored`].
     struct Waiting {
         plan: Plan,
-        /// A variant of the same order that takes what a sliding one may decline.
+        /// A variant with the same order of sums, for pictures that `plan` may decline.
         instead: Option<Plan>,
         window: Window,
         border: Border,
@@ -494,7 +493,7 @@ mod on_gpu {
                     Way::Bands => needed(&self.window, self.border, &band, height),
                     _ => 0..height,
                 };
-                // The other images are the picture turned by half a circle.
+                // The other images hold the picture rotated by 180 degrees.
                 let from = Memory::new::<S>(
                     &self.gpu,
                     turns.0,
@@ -555,7 +554,7 @@ mod on_gpu {
     }
 
     impl Waiting {
-        /// Whether the variant has not promised to take so many channels of this type.
+        /// Whether the variant may decline pictures of this type and number of channels.
         fn may_decline(&self, source: Kind, channels: usize) -> bool {
             source == Kind::F32
                 || channels > 4
@@ -621,7 +620,7 @@ mod on_gpu {
         }
     }
 
-    /// So many ranges that meet at odd places and make up `0..extent`, or fewer where it is short.
+    /// Up to `count` ranges that make up `0..extent` and meet at odd places.
     fn cut(extent: usize, count: usize) -> Vec<Range<usize>> {
         let mut ends: Vec<_> =
             (1..count).map(|i| (extent * i / count) | 1).filter(|&end| end < extent).collect();
@@ -631,7 +630,7 @@ mod on_gpu {
         ends.into_iter().map(|end| std::mem::replace(&mut start, end)..end).collect()
     }
 
-    /// Source and destination: every pair of types.
+    /// Types of source and destination: `turn` goes through every pair.
     fn kinds(turn: usize) -> (Kind, Kind) {
         // Bytes to bytes more often.
         match turn % 20 {
@@ -640,7 +639,7 @@ mod on_gpu {
         }
     }
 
-    /// Windows of every kernel for stored pixels and of the general ones.
+    /// Windows for every kernel of stored pixels and for the general kernels.
     fn windows() -> Vec<Window> {
         vec![
             Window::blur(3, 3, 1),
@@ -654,7 +653,7 @@ mod on_gpu {
         ]
     }
 
-    /// Widths around those of strips, pictures smaller than a window, and tall ones.
+    /// Widths around the ends of strips, pictures smaller than a window, and tall pictures.
     const SIZES: [(usize, usize); 17] = [
         (1, 1),
         (3, 2),
@@ -680,21 +679,21 @@ mod on_gpu {
         around(selection, 60, (windows(), &BORDERS), 40, 113)
     }
 
-    /// The same, fewer.
+    /// The same windows and borders with fewer problems.
     fn thin(selection: Selection, list: u64) -> Vec<Group> {
         around(selection, list, (windows(), &BORDERS), 10, 53)
     }
 
-    /// A border of pixels that no byte is, and that no type but f32 is.
+    /// Border constants that no byte equals.
     fn constants(selection: Selection) -> Vec<Group> {
         let borders = [-3.5, 300.25, f64::NAN, 1e9, f64::INFINITY, 255.5].map(Border::Constant);
         let windows = windows().into_iter().filter(|window| window.rows != 23).collect();
         around(selection, 65, (windows, &borders), 10, 53)
     }
 
-    /// So many problems for each window under each border, with types, channels, sizes and layouts
-    /// that go round. A small selection keeps one in so many, a number that has no factor in common
-    /// with what goes round.
+    /// `count` problems for each window under each border. Types, channels, sizes and layouts
+    /// cycle. A small selection keeps one problem in `keep_one_in`, which is coprime to the lengths
+    /// of these cycles.
     fn around(
         selection: Selection,
         list: u64,
@@ -726,8 +725,8 @@ mod on_gpu {
         groups
     }
 
-    /// Pictures that end just where strips do, across and down, mostly in layouts that are copied
-    /// by vectors.
+    /// Pictures that end near the end of a strip, across and down, mostly in layouts that kernels
+    /// copy by vectors.
     fn strips(selection: Selection) -> Vec<Group> {
         const USUAL: [usize; 7] = [0, 1, 0, 3, 4, 0, 9];
         let windows = [
@@ -750,13 +749,13 @@ mod on_gpu {
                 let problem = |turn: usize| {
                     let (width, height) = sizes[turn % sizes.len()];
                     let input = [Kind::U8, Kind::U16, Kind::U8, Kind::F16][turn % 4];
-                    // Values that keep their type have entries of their own.
+                    // Equal types of source and destination have entries of their own.
                     let output = match turn % 3 {
                         0 => input,
                         _ => [Kind::U8, Kind::U8, Kind::F32, Kind::U16, Kind::F16][turn % 5],
                     };
                     let problem = Problem::new(width, height, seed(66, turn)).stored(input, output);
-                    // Four channels and four types of sources go round at different speeds.
+                    // The number of channels and the source type cycle with different periods.
                     problem
                         .channels(1 + (turn + turn / 4) % 4)
                         .gaps(USUAL[turn % 7], USUAL[(turn + 2) % 7])
@@ -769,9 +768,9 @@ mod on_gpu {
         groups
     }
 
-    /// Windows of every kind that the tensor cores take: of one, two and three digits, in one half
-    /// of 16 bytes and in many, with an odd number of halves, in rows of shared memory of both
-    /// widths, and with anchors that begin at each byte of a word.
+    /// Windows for each case of the tensor-core kernels: taps of one, two and three digits; one
+    /// half of 16 bytes, many, and an odd number of them; rows of shared memory of both widths;
+    /// anchors at each byte of a word.
     fn of_matrices() -> Vec<Window> {
         let quarters = [0.25, -0.5, 0.75, 1.25, 0.5, -1.75, 2.25, 0.5, -0.75];
         let tiny: Vec<f32> = (0..15).map(|i| 1.3e-9 * (i as f32 - 6.5)).collect();
@@ -801,8 +800,8 @@ mod on_gpu {
         ]
     }
 
-    /// The same for a row and a column: of two, three, five and seven blocks of 16 rows, the last
-    /// one full or with one row, and of one step and many along a row; and a filter that is a
+    /// The same for a row and a column of taps: two, three, five and seven blocks of 16 rows, with
+    /// the last block full or with one row; one step and many along a row; a filter that is a
     /// product within its tolerance.
     fn of_pairs() -> Vec<Window> {
         vec![
@@ -830,7 +829,7 @@ mod on_gpu {
             Window::preset("unsharp:sigma=0.8,amount=-2.25"),
             Window::preset("unsharp:sigma=7,amount=0.3"),
             Window::preset("unsharp:sigma=12"),
-            // Two products: of one block of rows and of several, of even and odd numbers of steps.
+            // Two products: one block of rows and several, even and odd numbers of steps.
             Window::preset("log:sigma=1.5"),
             Window::preset("dog:sigma=2"),
             Window::preset("log:sigma=5"),
@@ -838,7 +837,7 @@ mod on_gpu {
         ]
     }
 
-    /// Sums of products, of values of every type but f32; bytes of bytes by passes in f64.
+    /// Filters that are sums of products, on every type. Exact passes make bytes of bytes.
     fn sums(name: &str, selection: Selection) -> Result<(), Failed> {
         let windows =
             ["unsharp:sigma=2", "log:sigma=1.5", "unsharp:sigma=9", "dog:sigma=1,wider=9"]
@@ -850,8 +849,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Means of pictures of two values, which are ties in one place of eight: so many that the
-    /// lanes of a warp take one each, and in the larger picture all 32 of them more than once.
+    /// Means of pictures with two values, where one result in eight is a tie.
     fn frequent_ties(name: &str, selection: Selection) -> Result<(), Failed> {
         let sizes: &[(usize, usize)] =
             if selection == Selection::Full { &[(720, 500), (1900, 1100)] } else { &[(720, 500)] };
@@ -868,8 +866,8 @@ mod on_gpu {
         )
     }
 
-    /// Windows for running sums: of a warp and of several, with ties and without.
-    /// Windows of one part and of several, from one tap on, and pictures of several tiles.
+    /// 1-D spectra: windows of one part and of several, from one tap on, and pictures of several
+    /// tiles.
     fn spectra_passes(name: &str, selection: Selection) -> Result<(), Failed> {
         let windows = vec![
             Window::blur_pair(33, 33, 461).anchored(0, 32),
@@ -887,7 +885,7 @@ mod on_gpu {
             Window::preset("dog:sigma=2"),
         ];
         bytes_alone(name, selection, Variant::SpectraPasses, windows)?;
-        // A tile of 33 taps has 992 results, and one of 901 taps 1148 or more.
+        // A tile has 992 results for 33 taps, and 1148 or more for 901 taps.
         let problem = |width, height, turn| {
             let problem = Problem::new(width, height, seed(68, turn)).stored(Kind::U8, Kind::U8);
             problem.channels([1, 3, 1, 2][turn % 4]).gaps(turn % LAYOUTS, turn / 2 % LAYOUTS)
@@ -906,6 +904,7 @@ mod on_gpu {
         ways.iter().try_for_each(|&way| check(name, &[Some(Variant::SpectraPasses)], way, &large))
     }
 
+    /// Windows for running sums: of a warp and of several, with ties and without.
     fn means() -> Vec<Window> {
         vec![
             Window::preset("box:size=2"),
@@ -929,9 +928,9 @@ mod on_gpu {
         ]
     }
 
-    /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole,
-    /// in parts, in bands and in batches, with some channels copied; and that the plan's kernels
-    /// were those.
+    /// Bytes to bytes by kernels that make nothing else. Pictures around the size of a tile go
+    /// whole, in parts, in bands and in batches, some with copied channels. Fails if the variant's
+    /// kernels were not launched.
     fn bytes_alone(
         name: &str,
         selection: Selection,
@@ -950,15 +949,15 @@ mod on_gpu {
             (43, 7),
         ];
         const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
-        // Whole vectors more often than values one by one.
+        // Layouts that allow whole vectors are more frequent than the others.
         const USUAL: [usize; 9] = [0, 2, 0, 1, 0, 6, 3, 0, 11];
-        // The first one's value is no byte.
+        // Constants of 0 and 255 replace the first border.
         let borders: Vec<_> = BORDERS.into_iter().skip(1).chain(CONSTANT).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let mut number = 0;
         let mut ways = [const { Vec::new() }; 4];
         for (w, window) in windows.into_iter().enumerate() {
-            // Rows of shared memory have room for so many channels.
+            // The most channels for which rows of shared memory have room.
             let most = match variant {
                 Variant::RunningSums | Variant::SpectraPasses => 4,
                 _ => (128 / window.cols).min(4),
@@ -988,7 +987,7 @@ mod on_gpu {
         launching(&[&prefix], || {
             check_all(name, &[Some(variant)], &ways)?;
             let [.., mut groups] = ways;
-            // One channel has no other to be copied.
+            // Keep the windows that leave room for a second channel, the one to copy.
             groups.retain(|group| group.window.cols <= 64);
             for (i, group) in groups.iter_mut().enumerate() {
                 let most = (128 / group.window.cols).min(4);
@@ -1000,7 +999,7 @@ mod on_gpu {
         })
     }
 
-    /// Checks groups of each way.
+    /// Checks the groups of each way.
     fn check_all(
         name: &str,
         variants: &[Option<Variant>],
@@ -1010,8 +1009,8 @@ mod on_gpu {
         kinds.into_iter().zip(ways).try_for_each(|(way, groups)| check(name, variants, way, groups))
     }
 
-    /// Checks, and that each of these entries was launched; of a name that ends with `_`, one whose
-    /// name begins so.
+    /// Runs the checks, and fails unless they launch each of these entries. A name that ends with
+    /// `_` stands for all entries with that prefix.
     fn launching(
         entries: &[&str],
         checks: impl FnOnce() -> Result<(), Failed>,
@@ -1033,8 +1032,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results
-    /// are uncertain.
+    /// Bytes by spectra under large windows. Their taps' magnitudes have so large a sum that many
+    /// results are uncertain.
     fn padded(name: &str, selection: Selection) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
         const WINDOWS: [(usize, usize, usize, usize); 5] =
@@ -1046,8 +1045,7 @@ mod on_gpu {
             BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
-        // The last one's own tap outweighs all others, and is apart from them; a smaller image
-        // would leave too little memory for the copy.
+        // The centre tap of the last window outweighs all others, and the spectra leave it out.
         let windows =
             WINDOWS.iter().map(window).chain([Window::preset("unsharp:sigma=12,amount=20")]);
         for (w, window) in windows.enumerate() {
@@ -1072,14 +1070,13 @@ mod on_gpu {
                 number += 1;
             }
         }
-        // Of a larger window, over rows that repeat: spectra may leave one result in doubt, and
-        // another of the same pixels not.
+        // A larger window over rows that repeat: of two results of the same pixels, spectra may
+        // leave only one uncertain.
         let problem =
             Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
         let window = Window::random_of_weight(182, 181, 28.0, seed(70, 182)).anchored(13, 150);
         ways[0].push(Group { window, border: Border::Replicate, problems: vec![problem] });
-        // Of windows that rows repeat under, so many results in doubt that some are wrong if those
-        // that share one are not stored.
+        // Rows repeat under these windows, and many results are uncertain.
         let borders = [Border::Replicate, Border::Keep, Border::Constant(9.0), Border::Wrap];
         for (way, border) in borders.into_iter().enumerate() {
             let problem = Problem::new(170, 210, seed(71, 100 + way))
@@ -1099,7 +1096,7 @@ mod on_gpu {
     }
 
     /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and
-    /// running sums, which do so in place.
+    /// running sums, which resolve them in place.
     fn resolved(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
         let half = |size: usize| {
@@ -1122,7 +1119,7 @@ mod on_gpu {
             (Window::random_of_weight(24, 24, 28.0, 84).anchored(0, 20), BORDERS[3]),
             // A product that no table holds exactly.
             (Window::preset("gaussian:sigma=1"), BORDERS[3]),
-            // In place, near and far.
+            // Resolved in place, by the near and the far entries.
             (Window::preset("box:size=6"), BORDERS[2]),
             (Window::preset("box:cols=12,rows=10").anchored(11, 0), BORDERS[4]),
             (Window::preset("box:cols=66,rows=7").anchored(0, 6), BORDERS[3]),
@@ -1145,7 +1142,7 @@ mod on_gpu {
                 number += LAYOUTS + 1;
             }
         }
-        // So many ties of one picture that a lane has a window of its own.
+        // About half of the sums end in a half.
         let mut halves = [0.0; 100];
         for (at, tap) in [(3, 0.5), (27, 0.5), (61, -0.5), (98, 0.5)] {
             halves[at] = tap;
@@ -1166,7 +1163,7 @@ mod on_gpu {
         launching(&entries, || check_all(name, &variants, &ways))
     }
 
-    /// The last channels of a picture in host memory copied, the others filtered.
+    /// Copies the last channels of a picture in host memory, and filters the others.
     #[derive(Clone, Copy, Debug)]
     struct Alpha(Variant);
 
@@ -1192,7 +1189,7 @@ mod on_gpu {
         }
     }
 
-    /// What [`Alpha`] prepares.
+    /// The prepared form of [`Alpha`].
     struct Opaque(Plan);
 
     impl Ready for Opaque {
@@ -1200,8 +1197,8 @@ mod on_gpu {
             self.0.order(shape)
         }
 
-        /// All channels filtered; then again with some copied, which must be the source's, and the
-        /// others put in the place of the first result's.
+        /// Filters all channels, then again with some of them copied. The copies must equal the
+        /// source. The second run's filtered channels replace those of the first.
         fn run<S: Sample, D: Sample>(
             &self,
             shape: Shape,
@@ -1235,7 +1232,7 @@ mod on_gpu {
         }
     }
 
-    /// Two and four channels, the last of which are alpha.
+    /// Two to four channels, the last of which are alpha.
     fn alpha(selection: Selection) -> Result<(), Failed> {
         let implementations: Vec<_> =
             product::variants(Gpu::DEVICE).into_iter().map(Alpha).collect();
@@ -1246,7 +1243,7 @@ mod on_gpu {
         suite::check("stored::alpha", &implementations, &groups)
     }
 
-    /// What a picture of bytes shows.
+    /// The content of a picture of bytes.
     #[derive(Clone, Copy, Debug)]
     enum Look {
         Random,
@@ -1255,8 +1252,8 @@ mod on_gpu {
         Gradient,
         /// The least and the greatest value only.
         Saturated,
-        /// The same two in squares of so many pixels: results of wide windows are uncertain
-        /// everywhere.
+        /// The same two in squares with sides of this many pixels: results of wide windows are
+        /// uncertain everywhere.
         Checker(usize),
     }
 
@@ -1279,8 +1276,7 @@ mod on_gpu {
         }
     }
 
-    /// Pictures of bytes that go through one stream one after the other, with each of some
-    /// variants.
+    /// Pictures of bytes that go through one stream one after the other, with each of the variants.
     #[derive(Clone, Debug)]
     struct Bytes {
         window: Window,
@@ -1308,7 +1304,7 @@ mod on_gpu {
             ))
         }
 
-        /// How many pictures were filtered.
+        /// Returns the number of filtered pictures.
         fn check(&self, number: usize) -> Result<usize, Failed> {
             let Shape { width, height, channels } = self.shape;
             let pictures =
@@ -1327,7 +1323,7 @@ mod on_gpu {
                 self.same("the CPU", self.looks[i], found.as_slice(), &right[i])?;
             }
             let gpu = apron::gpu::Gpu::open(0)?;
-            // The stream's list of results in doubt serves all of them.
+            // All runs share the stream's work list of uncertain results.
             let mut stream = gpu.stream()?;
             let sources = [0, 1].map(|i| {
                 gpu.upload_stored(&ImageView::new(&pictures[i], width, height, channels)?)
@@ -1380,7 +1376,7 @@ mod on_gpu {
         }
     }
 
-    /// Bytes to bytes: the definition, on the CPU and with every variant.
+    /// Bytes to bytes, on the CPU and with every variant, against the oracle.
     fn rounded(name: &str, cases: &[Bytes]) -> Result<(), Failed> {
         let started = std::time::Instant::now();
         let runs = cases.par_iter().enumerate().map(|(number, case)| case.check(number));
@@ -1446,7 +1442,7 @@ mod on_gpu {
         windows.into_iter().enumerate().flat_map(of_window).collect()
     }
 
-    /// So many results in doubt that their list is too short, and no result that is not in doubt.
+    /// The work list overflows with uncertain results; in some pictures all results are uncertain.
     fn uncertain(selection: Selection) -> Vec<Bytes> {
         let half = |size: usize| vec![0.5 / (size * size) as f32; size * size];
         let ties = Window::dense("half a mean", 5, 5, &half(5));
@@ -1466,8 +1462,8 @@ mod on_gpu {
             (ties.clone(), white, shape[1], flat),
             (pair.clone(), white, shape[0], odd),
             (Window::blur(12, 11, 71), white, shape[0], odd),
-            // A block settles several of these: some whose windows leave the image, some whose
-            // windows do not.
+            // A block resolves several of these results. Some of their windows leave the image,
+            // others do not.
             (Window::blur(24, 22, 77), white, shape[0], odd),
             (Window::blur(24, 22, 77), Border::Reflect, shape[2], [Look::Random, Look::Gradient]),
             (Window::preset("box:cols=40,rows=30"), Border::Constant(200.0), shape[2], odd),
@@ -1494,7 +1490,7 @@ mod on_gpu {
         cases.into_iter().map(case).collect()
     }
 
-    /// Wide windows, of more than 65536 taps too.
+    /// Wide windows, some with more than 65536 taps.
     fn wide(selection: Selection) -> Vec<Bytes> {
         let mean = |cols: usize, rows: usize| {
             Window::pair("a mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows])
@@ -1513,8 +1509,8 @@ mod on_gpu {
             (mean(301, 221), Border::Replicate, shape(9, 11, 2), some),
             (mean(262, 256).anchored(3, 250), Border::Constant(200.0), shape(35, 3, 1), flat),
             (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
-            // Of a flat picture all of the first column are within the other taps of a half: few of
-            // one, and many of the other.
+            // On a flat picture every sum of the first column differs from a half only by the tiny
+            // taps. These are 1/1100 of the results of one picture, and 1/100 of the other.
             (
                 edge.clone(),
                 Border::Constant(78.0),
@@ -1522,9 +1518,9 @@ mod on_gpu {
                 [Look::Flat(77), Look::Random],
             ),
             (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
-            // Longer than what exact passes add up before they carry.
+            // Longer than the sums that exact passes accumulate before they carry.
             (Window::random_pair(8300, 7, 76), Border::Reflect, shape(23, 5, 1), some),
-            // So many results are uncertain that exact passes compute them all, after an estimate.
+            // Too many results are uncertain: exact passes compute all of them after the estimate.
             (
                 preset("gaussian:sigma=5"),
                 Border::Reflect101,
@@ -1582,8 +1578,8 @@ mod on_gpu {
         cases.into_iter().map(case).collect()
     }
 
-    /// Views that have bytes in common are refused, before anything is written; those that lie
-    /// between each other are not.
+    /// Views with bytes in common are refused before anything is written. Views that interleave
+    /// without common bytes are not.
     fn overlap() -> Result<(), Failed> {
         const PITCH: i64 = 256;
         let gpu = apron::gpu::Gpu::open(0)?;
@@ -1634,8 +1630,8 @@ mod on_gpu {
             let mut stream = gpu.stream()?;
             let outcome = {
                 let at = |offset: i64| memory.address().wrapping_add(offset as u64);
-                // SAFETY: all that the views say lies in the memory, which lives until the stream
-                // is done; where they overlap, nothing is launched.
+                // SAFETY: all places that the views describe lie in the memory, which lives until
+                // the stream is done. Where the views overlap, nothing is launched.
                 let (src, mut dst) = unsafe {
                     let view =
                         DeviceView::from_raw(&gpu, at(from), (Scalar::U8, source), shape, 1, 0..9)?;
@@ -1686,8 +1682,8 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Addresses and strides that are no multiples of a value's size are refused, with the value
-    /// and the limit.
+    /// Addresses and strides that are not multiples of a value's size are refused. The error names
+    /// the value and the limit.
     fn alignment() -> Result<(), Failed> {
         let gpu = apron::gpu::Gpu::open(0)?;
         let memory = gpu.image_of(shape(64, 64, 1), Scalar::F32, apron::Layout::Planar)?;
@@ -1767,9 +1763,9 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes in places that whole vectors do not fit: rows at multiples of 64 bytes, but an odd
-    /// number of bytes between planes, which are the channels of an image, or images; and results
-    /// from column 4 on, where a lane has eight.
+    /// Bytes at places that whole vectors do not fit. Rows begin at multiples of 64 bytes, but
+    /// planes (the channels of an image, or images) an odd number of bytes apart. Or results begin
+    /// at column 4, where a lane has eight.
     fn odd_places() -> Result<(), Failed> {
         const W: usize = 600;
         const H: usize = 20;

@@ -1,5 +1,5 @@
-//! Pictures that come as rows and go as rows, in chunks: every byte is the one that the whole
-//! picture gives. And what a plan tells of its runs while they are under way.
+//! Pictures that are read and written as rows, in chunks: every byte equals that of the whole
+//! picture. Also tests the progress that a plan reports during its runs.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -31,7 +31,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     trials.collect()
 }
 
-/// Rows of a picture in memory, which must be asked for once each and in order, unless the source
+/// Rows of a picture in memory. Each row must be requested once and in order, unless the source
 /// goes back.
 struct Rows<'a, P> {
     values: &'a [P],
@@ -58,7 +58,7 @@ impl<P: Sample> RowSource<P> for Rows<'_, P> {
     }
 }
 
-/// A sink that wants rows in order.
+/// A sink that requires rows in order.
 fn collect<P: Sample>(
     found: &mut Vec<P>,
     row: usize,
@@ -80,7 +80,7 @@ fn random<P: Sample>(shape: Shape, seed: u64) -> Vec<P> {
     (0..shape.row_len() * shape.height).map(|_| P::random(&mut rng, Data::Random)).collect()
 }
 
-/// Holds a picture in chunks to the same in one; `false` if the variant declines it.
+/// Compares a picture in chunks with the same in one piece; `false` if the variant declines it.
 fn holds<S: Sample, D: Sample>(
     window: &Window,
     (border, device): (Border, Device),
@@ -133,8 +133,8 @@ fn holds<S: Sample, D: Sample>(
     Ok(true)
 }
 
-/// Every family under every border, chunks of a few rows to nearly all, windows higher than a chunk
-/// and than the picture.
+/// Every family under every border, in chunks from a few rows to nearly all. Some windows are
+/// higher than a chunk, or than the picture.
 fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
     let windows = [
         Window::random_pair(3, 3, 91),
@@ -157,7 +157,7 @@ fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
                 if on_emulator && !(number / 2 + k).is_multiple_of(variants.len()) {
                     continue;
                 }
-                // Of tiles of spectra, several.
+                // Several rows of spectral tiles.
                 let several = j % 3 == 0 && (!on_emulator || variant == Some(Variant::Fourier));
                 let height = if several { 290 } else { 41 + 3 * j };
                 let shape = Shape { width: 21 + 5 * i, height, channels: 1 + number % 4 };
@@ -181,8 +181,8 @@ fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
 
 const SHAPE: Shape = Shape { width: 64, height: 200, channels: 3 };
 
-/// A source or a sink that fails ends the run with the rows and the reason; the rows before are
-/// right.
+/// A source or a sink that fails ends the run. The error names the rows and the reason, and earlier
+/// rows are right.
 fn faults(device: Device, _: Selection) -> Result<(), Failed> {
     let window = Window::preset("gaussian:sigma=1");
     let plan = Plan::builder(&window.filter).device(device).band_rows(5).build()?;
@@ -227,12 +227,12 @@ fn faults(device: Device, _: Selection) -> Result<(), Failed> {
     }
 }
 
-/// What a run told.
+/// The reports of a run.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Progress>>>);
 
 impl Told {
-    /// What was told since the last time, which begins above 0, rises, and ends with all.
+    /// Checks the reports since the last check: they begin above 0, rise, and end with the total.
     fn check(&self, total: u64, at_least: usize) -> Result<(), Failed> {
         let told = std::mem::take(&mut *self.0.lock().map_err(|_| "a report panicked")?);
         let rises = told.windows(2).all(|pair| pair[0].done < pair[1].done);
@@ -249,7 +249,7 @@ impl Told {
     }
 }
 
-/// Numbers rise to the number of pixels, for a picture, a batch and a stream.
+/// Progress rises to the number of pixels, for a picture, a batch and a stream.
 fn progress(device: Device, _: Selection) -> Result<(), Failed> {
     let window = Window::random(9, 9, 97);
     let told = Told::default();
@@ -273,7 +273,7 @@ fn progress(device: Device, _: Selection) -> Result<(), Failed> {
             Err(error) => return Err(error.to_string().into()),
         }
     }
-    // A small picture may be one job on a CPU.
+    // A small picture may be a single job on a CPU.
     let several = if device == Device::Cpu { 1 } else { 5 };
     plan.run(&src.view(), &mut views[0].1)?;
     told.check(pixels, several)?;
@@ -285,7 +285,7 @@ fn progress(device: Device, _: Selection) -> Result<(), Failed> {
     told.check(pixels, 4)
 }
 
-/// A report that breaks ends the run, and the plan goes on working.
+/// A report that returns `Break` ends the run. The plan still works.
 fn cancelled(device: Device, _: Selection) -> Result<(), Failed> {
     let window = Window::preset("gaussian:sigma=1");
     let left = Arc::new(AtomicU64::new(u64::MAX));

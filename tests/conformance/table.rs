@@ -1,5 +1,5 @@
-//! The tables of variants and of studies against the PTX that the build embedded, and against
-//! themselves.
+//! Compares the tables of variants and of studies with the PTX that the build embedded, and checks
+//! that they are consistent.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use studies::Study;
 
 use crate::{direct, ladder, separable};
 
-/// The entries that belong to no variant: a plan launches them before, after or instead of any
+/// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
 pub(crate) const SHARED: [&str; 18] = [
@@ -73,8 +73,8 @@ fn names() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An entry compiled for one window size, as its name's last part says, is launched by the family's
-/// list: a square window of that size, anchor in the middle, is in it.
+/// If an entry is compiled for one window size, as the last part of its name says, the family's
+/// list launches it: the list has a square window of that size with the anchor in the middle.
 fn sizes() -> Result<(), Failed> {
     let variants = Variant::all().filter_map(|variant| match variant.family() {
         Family::Direct => Some((variant.entries().collect::<Vec<_>>(), direct::windows())),
@@ -99,7 +99,7 @@ fn sizes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The packages that become PTX have no dependency and no feature: nothing of the emulator can come
+/// The packages that become PTX have no dependency and no feature: no code of the emulator can get
 /// into them.
 fn stand_alone() -> Result<(), Failed> {
     for (name, manifest) in [
@@ -116,7 +116,7 @@ fn stand_alone() -> Result<(), Failed> {
 
 #[cfg(feature = "gpu")]
 fn embedded() -> Result<(), Failed> {
-    // One entry filters nothing: it measures the device.
+    // The entry `fma_peak` filters nothing: it measures the device.
     let own: BTreeSet<&str> =
         Variant::all().flat_map(Variant::entries).chain(SHARED).chain(["fma_peak"]).collect();
     let (aprons, studies): (Vec<_>, Vec<_>) = Study::all().partition(|study| study.is_aprons());
@@ -127,8 +127,8 @@ fn embedded() -> Result<(), Failed> {
     hold(apron::gpu::embedded(), &own)?;
     hold(studies::kernels(), &studies.into_iter().flat_map(Study::entries).collect())?;
     for kernel in studies::kernels().iter().flat_map(|tier| tier.entries) {
-        // No study's kernel has a second one in its source. A copy in each branch of a condition
-        // lets a warp hang.
+        // No kernel of a study has two barriers in its source. If the compiler copies a barrier
+        // into both branches of a condition, a warp can hang.
         if kernel.ptx()?.matches("bar.sync").count() > 1 {
             return Err(format!("{}: its barrier was copied", kernel.name).into());
         }
@@ -136,7 +136,7 @@ fn embedded() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holds a set of kernels to the entries of a table.
+/// Compares a set of kernels with the entries of a table.
 #[cfg(feature = "gpu")]
 fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> {
     let mut tiers = BTreeSet::new();
@@ -162,14 +162,13 @@ fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> 
                     .into());
                 }
             }
-            // Kernels have nothing to panic about; a call would be of something that was not
-            // inlined.
+            // Kernels never panic. A call would mean that a function was not inlined.
             if let Some(word) = ["trap;", "call"].into_iter().find(|word| ptx.contains(word)) {
                 return Err(format!("sm_{arch}: {entry}: its PTX contains \"{word}\"").into());
             }
         }
     }
-    // A portable tier and one for Hopper, at least.
+    // At least a portable tier and one for Hopper.
     if tiers.len() < 2 || !tiers.contains(&75) || !tiers.contains(&90) {
         return Err(format!("tiers {tiers:?}: at least 75 and 90 are wanted").into());
     }

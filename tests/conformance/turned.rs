@@ -1,7 +1,7 @@
-//! Bytes have no order: a mirrored, transposed or rotated picture under the filter turned alike
-//! gives the turned result, byte for byte, by every variant, and whether the picture is filtered
-//! whole or in parts. So does one whose colours are weighted by alpha, which is held to the oracle,
-//! too.
+//! Bytes do not depend on an order of sums. A mirrored, transposed or rotated picture under the
+//! same transform of the filter gives the transformed result, byte for byte. This holds for every
+//! variant, and for pictures filtered whole or in parts. It also holds for colours weighted by
+//! alpha, which are compared with the oracle too.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// A way to turn a picture or a window: columns and rows may first change places, then either may
-/// be reversed.
+/// A transform of a picture or a window: swaps columns and rows or not, then reverses either or
+/// not.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     name: &'static str,
@@ -47,7 +47,7 @@ impl Turn {
         if self.transposes { (height, width) } else { (width, height) }
     }
 
-    /// Where a cell of something of this size goes.
+    /// The new place of a cell, in a grid of this size.
     fn place(self, (x, y): (usize, usize), size: (usize, usize)) -> (usize, usize) {
         let ((x, y), (width, height)) =
             if self.transposes { ((y, x), self.size(size)) } else { ((x, y), size) };
@@ -88,8 +88,8 @@ impl Turn {
                 let (row, column) = self.factors(row, column);
                 Window::product(self.name, &row, &column)
             }
-            // Unsharp masks, Laplacians and differences of Gaussians are the same whichever way
-            // they are turned.
+            // Unsharp masks, Laplacians and differences of Gaussians are symmetric under every
+            // transform.
             Made::Sum { .. } => window.clone(),
         };
         let (x, y) = self.place(window.anchor, size);
@@ -136,7 +136,7 @@ fn windows() -> Vec<Window> {
     ]
 }
 
-/// A picture of bytes, and what it is called.
+/// A picture of bytes, and its name.
 fn picture(number: usize, Shape { width, height, channels }: Shape) -> (String, Vec<u8>) {
     let looks = [
         Data::Random,
@@ -161,7 +161,7 @@ fn picture(number: usize, Shape { width, height, channels }: Shape) -> (String, 
     }
 }
 
-/// Makes runs of pixels transparent or opaque, so that whole windows are.
+/// Makes runs of pixels transparent or opaque, so that whole windows are transparent or opaque.
 fn with_runs_of_alpha(src: &mut [u8], number: usize, channels: usize) {
     let mut rng = Rng::with_seed(seed(96, number));
     let mut alpha = None;
@@ -176,7 +176,7 @@ fn with_runs_of_alpha(src: &mut [u8], number: usize, channels: usize) {
 /// A picture, and a plan with a variant for it.
 struct Job<'a> {
     product: Product,
-    /// Whether the last channel is alpha, by which colours are weighted.
+    /// Whether the last channel is alpha, and weights the colours.
     weighted: bool,
     window: &'a Window,
     border: Border,
@@ -191,7 +191,7 @@ impl Job<'_> {
         rows.into_iter().fold(builder, |builder, rows| builder.band_rows(rows)).build()
     }
 
-    /// The whole picture; nothing if the variant declines it.
+    /// The whole picture; `None` if the variant declines it.
     fn whole(&self) -> apron::Result<Option<Vec<u8>>> {
         let Shape { width, height, channels } = self.shape;
         let mut dst = Image::<u8>::zeroed(width, height, channels)?;
@@ -209,7 +209,7 @@ impl Job<'_> {
         }
     }
 
-    /// The same in bands of a few rows, streamed but where colours are weighted.
+    /// The same in bands of a few rows. Bands are streamed, unless colours are weighted.
     fn in_bands(&self, rows: usize) -> apron::Result<Vec<u8>> {
         let Shape { width, height, channels } = self.shape;
         if self.weighted {
@@ -234,7 +234,7 @@ impl Job<'_> {
         Ok(found)
     }
 
-    /// The same, as four rectangles in device memory.
+    /// The same as four rectangles in device memory.
     #[cfg(feature = "gpu")]
     fn in_regions(&self) -> apron::Result<Vec<u8>> {
         let Shape { width, height, channels } = self.shape;
@@ -263,7 +263,7 @@ impl Job<'_> {
     }
 }
 
-/// A picture in memory that any rows can be read of.
+/// A picture in memory, as a source of any rows.
 struct Rows<'a>(&'a [u8], usize);
 
 impl apron::RowSource<u8> for Rows<'_> {
@@ -290,7 +290,7 @@ fn products(device: Device) -> Vec<Product> {
 fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Failed> {
     const SIZES: [(usize, usize); 7] =
         [(61, 37), (7, 90), (1, 23), (128, 5), (19, 19), (150, 133), (33, 64)];
-    /// Multiplications that take an emulated thread seconds.
+    /// A number of multiplications that takes seconds on the emulator.
     const MUCH: usize = 1 << 23;
     let (mut number, mut runs) = (0, 0);
     for window in windows() {
@@ -324,11 +324,11 @@ fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Fai
                 let is_direct = product
                     .variant
                     .is_some_and(|variant| variant.family() == apron::Family::Direct);
-                // Kernels that weigh colours go tap by tap.
+                // Kernels for weighted colours sum tap by tap.
                 let is_direct = is_direct || weighted && device != Device::Cpu;
                 selection == Selection::Full || work <= MUCH || !is_direct
             };
-            // Colours are weighted in one way alone.
+            // Colours are weighted by one algorithm only.
             let ways = if weighted { 1 } else { usize::MAX };
             for product in products(device).into_iter().take(ways).filter(is_due) {
                 let whole =
@@ -381,7 +381,7 @@ fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Fai
                         Err(format!("{what}, {how}: {wrong} of {} bytes are others", right.len())
                             .into())
                     };
-                    // A variant may take rows and no columns.
+                    // A variant may decline the transposed window.
                     let Some(found) = job.whole()? else { continue };
                     same("whole", &found)?;
                     same("in bands", &job.in_bands(1 + number % 9)?)?;

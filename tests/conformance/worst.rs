@@ -1,15 +1,15 @@
-//! A search for the pixels with the greatest error by way of spectra in f32.
+//! A search for the pixels with the greatest error of spectra in f32.
 //!
-//! That error has no useful proven bound: what can be proved for 128x128 values is thousands of
-//! times what is seen, because it takes every rounding for one in the same direction. So the bound
-//! that [`apron::Variant::Fourier`] states, 8 units in the last place of `sum |tap| * max |pixel|`,
-//! is measured. Bytes rest on it: what is nearer to a half is computed again, exactly. Random
-//! pixels do not try it hard. Here pictures of one pair of tiles are bred: of each, a changed copy
-//! takes its place if its worst result is further from the sum in f64.
+//! That error has no useful proven bound: a proof for 128x128 values assumes that all roundings
+//! have one direction, and gives thousands of times the measured error. So the bound that
+//! [`apron::Variant::Fourier`] states, 8 units in the last place of `sum |tap| * max |pixel|`, is
+//! measured. Bytes rest on it: sums nearer to a half are computed again, exactly. Random pixels
+//! give small errors. So the search breeds pictures of one pair of tiles: a changed copy replaces
+//! its picture if its worst result is further from the sum in f64.
 //!
-//! They do not find what the roundings of constants do, of the taps' spectrum and of twiddle
-//! factors, which are spread over a whole tile: for them the picture is computed that has the
-//! greatest pixels where that error is positive, and 0 elsewhere.
+//! Breeding does not find the error of rounded constants, which the taps' spectrum and twiddle
+//! factors spread over a whole tile. For it the test computes the picture that has the greatest
+//! pixels where that error is positive, and 0 elsewhere.
 
 use apron::{Border, Device, Filter, Image, ImageView, ImageViewMut, Plan, Variant};
 use conformance::product::Gpu;
@@ -19,7 +19,7 @@ use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use rayon::prelude::*;
 
-/// Columns and rows of a tile on a GPU, and of a large one.
+/// Columns and rows of a tile on a GPU, and of a large tile.
 const TILE: usize = 128;
 const LARGE: usize = 1024;
 
@@ -41,7 +41,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         search(
             Device::Cpu,
             match selection {
-                // 256 pictures and 100 turns, two minutes on two cores, found a unit more.
+                // 256 pictures and 100 iterations found an error one unit greater, in two minutes
+                // on two cores.
                 Selection::Full => (64, 40),
                 _ => (16, 4),
             },
@@ -54,7 +55,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// Windows in which one tap outweighs all others, and one in which none does.
+/// Windows in which one tap outweighs all others, and one without such a tap.
 fn uneven() -> Vec<(&'static str, usize, Vec<f64>)> {
     let random = |count: usize, sum: f64| {
         let mut rng = Rng::with_seed(7);
@@ -87,8 +88,8 @@ fn of_constants() -> Result<(), Failed> {
         let [weight, norm] =
             [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
         for folded in [false, true] {
-            // Folded tiles have bytes less their middle, which is added behind: that is rounded,
-            // and so is its product with all taps.
+            // Folded tiles hold bytes less 128, and add the product of 128 with all taps at the
+            // end. That product is rounded, and so is the sum.
             let (part, besides) = if folded { (0.75, 0.503 + 0.252 * weight) } else { (1.0, 0.0) };
             let bound =
                 (BOUND * part * weight).max(5.5 * part * weight + 18.0 * norm.sqrt()) + besides;
@@ -96,8 +97,8 @@ fn of_constants() -> Result<(), Failed> {
             let mut worst: f64 = 0.0;
             for (x, y) in [(results / 2, results / 2), (0, 0), (results - 1, 3)] {
                 let error = constants.error((x, y));
-                // The first tile of the pair, or the folded one, lies here, at the image's upper
-                // left corner; the second is empty.
+                // The first tile of the pair, or the folded tile, lies at the image's upper left
+                // corner. The second tile is empty.
                 let (across, height) = (error.len() / TILE, TILE);
                 let width = if folded { across } else { across + results };
                 let mut picture = vec![0u8; width * height];
@@ -134,7 +135,7 @@ fn of_constants() -> Result<(), Failed> {
                 )
                 .into());
             }
-            // Pictures that are not aligned with it make less than two units.
+            // Pictures that are not aligned with the error stay below two units.
             if number == 0 && worst < 6.0 {
                 return Err(format!(
                     "{name}: {worst} units, so the picture is not aligned with the error"
@@ -157,8 +158,8 @@ fn of_bytes(
     Err("there is no GPU in this build".into())
 }
 
-/// The sum at a place that would make a byte, near `exact`: how far it is from there, up to
-/// `bound`, becomes the byte.
+/// The f32 sum, near `exact`, that would be rounded to a byte. An epilogue maps its distance from
+/// `exact`, up to `bound`, to the range of bytes.
 #[cfg(feature = "gpu")]
 fn of_bytes(
     plan: &Plan,
@@ -198,10 +199,10 @@ pub(crate) fn conjugate(a: Complex) -> Complex {
     (a.0, -a.1)
 }
 
-/// A square of numbers, of which row `y` has number `x` at `TILE y + x`.
+/// A square of numbers: number `x` of row `y` is at `TILE y + x`.
 type Square = Vec<Complex>;
 
-/// `down^T values across`: factors of columns, and of rows.
+/// `down^T values across`: `down` has the factors of columns, `across` those of rows.
 fn around((down, across): (&Square, &Square), values: &Square) -> Square {
     let product =
         |a: &dyn Fn(usize, usize) -> Complex, b: &dyn Fn(usize, usize) -> Complex| -> Square {
@@ -218,9 +219,9 @@ fn around((down, across): (&Square, &Square), values: &Square) -> Square {
     product(&|y, k| down[TILE * k + y], &|k, x| rows[TILE * k + x])
 }
 
-/// The transform of a line: at `TILE k + n` what element `n` is multiplied by for frequency `k`. Of
-/// a kernel its factors are rounded to f32, step by step: of 16 (4 of 4, factors, 4 of 4), factors,
-/// and of 8 (factors between 2 and 4). A folded line's have the twist, which comes in two parts.
+/// The transform of a line: the factor of element `n` for frequency `k` is at `TILE k + n`. A
+/// kernel rounds its factors to f32, step by step: of 16 (4 of 4, factors, 4 of 4), factors, and of
+/// 8 (factors between 2 and 4). The factors of a folded line include the twist, in two parts.
 fn transform(of_kernel: bool, folded: bool) -> Square {
     let factor = |turn: usize, circle: usize| {
         let (sin, cos) =
@@ -236,7 +237,7 @@ fn transform(of_kernel: bool, folded: bool) -> Square {
         let eight =
             times(odd, times(factor(4 * (j / 4) * k8, 8), factor(2 * (j % 4) * (k8 / 2), 8)));
         if folded {
-            // A circle has as many quarters of the step from one frequency to the next.
+            // The circle is divided into quarters of the step between frequencies.
             let circle = 4 * TILE;
             let (twist, sixteen) = (factor(circle - 8 * m, circle), sixteen);
             let between = factor(circle * TILE + 4 * j * k16 - j, circle);
@@ -247,10 +248,10 @@ fn transform(of_kernel: bool, folded: bool) -> Square {
     (0..TILE * TILE).map(of).collect()
 }
 
-/// How far the roundings of a kernel's constants move the result at a place of a tile, for each
-/// pixel of it that is 1; its taps begin at the result.
+/// The error of the result at a place of a tile by the roundings of a kernel's constants, for each
+/// pixel of the tile that is 1. The result's taps begin at its place.
 struct Constants {
-    /// Of columns, and of rows.
+    /// Exact factors of columns and of rows.
     exact: [Square; 2],
     rounded: [Square; 2],
     taps: Square,
@@ -267,14 +268,15 @@ impl Constants {
                 .zip(row)
                 .for_each(|(number, &tap)| number.0 = tap / (TILE * TILE) as f64);
         }
-        // From elements to frequencies; windows lie in the left half of a folded tile.
+        // From elements to frequencies. Windows lie in the left half of a folded tile.
         let [down, across] = [0, 1]
             .map(|i| (0..TILE * TILE).map(|at| exact[i][TILE * (at % TILE) + at / TILE]).collect());
         let taps = around((&down, &across), &tile).into_iter().map(conjugate).collect();
         Self { exact, rounded, taps, folded }
     }
 
-    /// For the result in this column and row, of the left half of a folded tile: row by row.
+    /// The errors for the result in this column and row, in the left half of a folded tile, row by
+    /// row.
     fn error(&self, (x, y): (usize, usize)) -> Vec<f64> {
         let row = |[columns, rows]: &[Square; 2], narrow: bool| {
             let of = |(place, &number): (usize, &Complex)| {
@@ -292,7 +294,7 @@ impl Constants {
         let (exact, rounded) = (row(&self.exact, false), row(&self.rounded, true));
         let errors: Square =
             rounded.iter().zip(exact).map(|(r, e)| (r.0 - e.0, r.1 - e.1)).collect();
-        // A pixel in the right half is an imaginary part: `i` times the number adds the opposite of
+        // A pixel in the right half is an imaginary part: `i` times a number adds the negative of
         // its imaginary part to the result.
         let line = |line: &[Complex]| {
             let right = line.iter().filter(|_| self.folded).map(|error| -error.1);
@@ -302,8 +304,8 @@ impl Constants {
     }
 }
 
-/// A row and a column of taps, so that the sums in f64 take two short passes. Spectra do not know
-/// of it.
+/// A row and a column of taps, so that the sums in f64 take two short passes. The spectra do not
+/// use the factors.
 struct Taps {
     name: &'static str,
     row: Vec<f64>,
@@ -311,13 +313,13 @@ struct Taps {
 }
 
 impl Taps {
-    /// Columns and rows of the tile that a GPU takes for them.
+    /// The side of the tile that a GPU takes for these taps.
     fn tile(&self) -> usize {
         if self.row.len().min(self.column.len()) > 96 { LARGE } else { TILE }
     }
 }
 
-/// Taps that transform into one value and into many, of one sign and of both.
+/// Taps whose spectrum has one value or many, of one sign or of both.
 fn windows() -> Vec<Taps> {
     let flat = |count: usize| vec![1.0 / count as f64; count];
     let signs = |count: usize| (0..count).map(|i| if i % 2 == 0 { 0.25 } else { -0.25 }).collect();
@@ -344,11 +346,11 @@ fn windows() -> Vec<Taps> {
     ]
 }
 
-/// Breeds so many pictures for so many turns.
+/// Breeds `pictures` pictures for `turns` iterations.
 fn search(device: Device, (pictures, turns): (usize, usize)) -> Result<(), Failed> {
     for taps in windows() {
-        // A picture is as large as two tiles: of large ones there are fewer. The CPU has tiles of
-        // its own.
+        // A picture is as large as two tiles, so there are fewer large ones. The CPU has other
+        // tiles.
         let (pictures, turns) = match taps.tile() {
             LARGE if device == Device::Cpu => continue,
             LARGE => (pictures.div_ceil(32), turns.div_ceil(4)),
@@ -367,7 +369,7 @@ fn search(device: Device, (pictures, turns): (usize, usize)) -> Result<(), Faile
     Ok(())
 }
 
-/// The greatest error of the first pictures, and after so many turns.
+/// The greatest error of the first pictures, and that after `turns` iterations.
 fn breed(device: Device, taps: &Taps, pictures: usize, turns: usize) -> Result<(f64, f64), Failed> {
     let plan = Plan::builder(Filter::separable_f64(&taps.row, &taps.column)?)
         .variant(Variant::Fourier)
@@ -388,7 +390,8 @@ fn breed(device: Device, taps: &Taps, pictures: usize, turns: usize) -> Result<(
                 (herd[i], errors[i]) = (picture, error);
             }
         }
-        // The worst picture takes the place of the best one now and then.
+        // Every eighth iteration the picture with the greatest error replaces the one with the
+        // least.
         if turn % 8 == 7 {
             let by_error = |&a: &usize, &b: &usize| errors[a].total_cmp(&errors[b]);
             if let (Some(worst), Some(best)) =
@@ -428,7 +431,7 @@ fn measure(
     Ok(pictures.par_iter().zip(&found).map(error).collect())
 }
 
-/// The sums in f64, of rows and then of columns, in the order of the taps. Pixels outside are 0.
+/// The sums in f64 of rows, then of columns, in the order of the taps. Pixels outside are 0.
 fn exact(taps: &Taps, picture: &[u8], (width, height): (usize, usize)) -> Vec<f64> {
     let mut across = vec![0.0; width * height];
     let mut line = vec![0.0; width + taps.row.len() - 1];
@@ -455,7 +458,7 @@ fn add(sums: &mut [f64], tap: f64, values: &[f64]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += tap * value);
 }
 
-/// The pictures to begin with: of 0 and 255, but for a few of random bytes.
+/// The first pictures: of 0 and 255, except for a few of random bytes.
 pub(crate) fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
     let mut rng = Rng::with_seed(number as u64);
     let waves = [rng.f64() * 3.2, rng.f64() * 3.2, rng.f64() * 6.3];
@@ -472,8 +475,7 @@ pub(crate) fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
     (0..width * height).map(|at| value(at % width, at / width)).collect()
 }
 
-/// A copy with one change: some values, a rectangle or a wave turned round, or a rectangle of
-/// another picture.
+/// A copy with one change: inverted values, rectangle or wave, or a rectangle of another picture.
 pub(crate) fn change(
     herd: &[Vec<u8>],
     number: usize,

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds apron's frames of animations to a compositor written here, and to Pillow.
+"""Compares apron's frames of animations with a compositor written here, and with Pillow.
 
     python3 animations.py --apron target/release/apron
 
-It writes GIF, PNG and WebP animations byte by byte: random parts at random places under every disposal and
-blend mode. apron reads them into arrays. Exits with 1 if anything differs, and if nothing was compared.
+It writes GIF, PNG and WebP animations byte by byte: random parts at random places under every
+disposal and blend mode. apron reads them into arrays. Exits with 1 if anything differs, and if
+nothing was compared.
 """
 
 import argparse
@@ -26,14 +27,14 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 
 
 class Part:
-    """Pixels of a frame (RGBA), where they lie and what becomes of them."""
+    """Pixels of a frame (RGBA), their place, and their blend and disposal modes."""
 
     def __init__(self, x, y, pixels, over, disposal):
         self.x, self.y, self.pixels, self.over, self.disposal = x, y, pixels, over, disposal
 
 
 def parts(rng, alphas, modes, step, greatest=255, whole=False):
-    """Random parts, under every mode and then under random ones. PNG wants the first one whole."""
+    """Random parts, under every mode, then under random modes. PNG needs a whole first frame."""
     chosen = []
     for index in range(FRAMES):
         x, y = rng.integers(0, WIDTH // step) * step, rng.integers(0, HEIGHT // step) * step
@@ -48,7 +49,7 @@ def parts(rng, alphas, modes, step, greatest=255, whole=False):
 
 
 def composed(all_parts, greatest=255):
-    """What is shown, frame by frame: integers, rounded half up."""
+    """The composed frames: integers, rounded half up."""
     canvas = numpy.zeros((HEIGHT, WIDTH, 4), numpy.int64)
     shown = []
     for part in all_parts:
@@ -90,7 +91,7 @@ def rows(pixels, interlaced):
 
 
 def apng(all_parts, colour, depth, interlaced=False, still=False):
-    """colour: PNG's number for it. Parts have values that the colour can hold."""
+    """`colour` is PNG's number of a colour type, which can hold the values of the parts."""
     kept = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[colour]
     kind = ">u2" if depth == 16 else "u1"
     header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, depth, colour, 0, 0, int(interlaced))
@@ -113,7 +114,7 @@ def apng(all_parts, colour, depth, interlaced=False, still=False):
 
 
 def lzw(indices):
-    """GIF's compression for 3 bits, which begins anew before codes grow."""
+    """GIF's compression for 3 bits. It restarts before codes grow."""
     bits, count, data = 0, 0, bytearray()
     for number, index in enumerate([*indices, 9]):
         for code in ([8] if number % 6 == 0 else []) + [int(index)]:
@@ -131,7 +132,7 @@ PALETTE = numpy.array([[0, 0, 0], [255, 0, 0], [0, 255, 9], [3, 4, 255], [255, 2
 
 
 def gif(all_parts):
-    """Every frame names index 0 as transparent, without which Pillow fills with the background's colour."""
+    """Every frame names index 0 as transparent: else Pillow fills with the background's colour."""
     file = b"GIF89a" + struct.pack("<HHBBB", WIDTH, HEIGHT, 0b10100010, 2, 0) + PALETTE.astype("u1").tobytes()
     file += b"\x21\xff\x0bNETSCAPE2.0\x03\x01" + struct.pack("<H", 2) + b"\0"
     for index, part in enumerate(all_parts):
@@ -150,7 +151,7 @@ def indexed(rng, all_parts):
 
 
 def webp(all_parts, alpha=True, lossy=False):
-    """Chunks by hand around bitstreams by Pillow. The background is red, which nobody should see."""
+    """Chunks by hand around bitstreams by Pillow. The red background must not show."""
     body = chunk(b"VP8X", struct.pack("<I", 0b10 | alpha << 4) + struct.pack("<II", WIDTH - 1, HEIGHT - 1)[:3] + struct.pack("<I", HEIGHT - 1)[:3], "<")
     body += chunk(b"ANIM", bytes([0, 0, 255, 255]) + struct.pack("<H", 3), "<")
     for index, part in enumerate(all_parts):
@@ -172,7 +173,7 @@ def webp(all_parts, alpha=True, lossy=False):
 
 
 def plain(frames):
-    """Frames as RGBA, without the colours of what is transparent."""
+    """Frames as RGBA, without the colours of transparent pixels."""
     frames = numpy.asarray(frames).astype(int)
     if frames.shape[-1] == 3:
         frames = numpy.concatenate([frames, numpy.full_like(frames[..., :1], 255)], -1)
@@ -216,7 +217,7 @@ class Judge:
         with Image.open(self.folder / name) as opened:
             theirs = plain([numpy.array(frame.convert("RGBA")) for frame in ImageSequence.Iterator(opened)])
         if pillow:
-            # The colours of what is nearly transparent say little: compare light.
+            # Colours of nearly transparent pixels are imprecise: compare them times alpha.
             found, theirs = (numpy.rint(it * (it[..., 3:] / 255)).astype(int) for it in (found, theirs))
         self.near(found, theirs, f"{name} by Pillow", pillow)
 
@@ -239,7 +240,7 @@ def main():
         webps = list(itertools.product([False, True], [KEEP, CLEAR]))
         for seed in range(6):
             rng = numpy.random.default_rng(seed)
-            # Alpha in full or not at all is exact everywhere.
+            # Full alpha and no alpha are exact in all libraries.
             for name, alphas in (("sharp", [0, 255]), ("opaque", [255]), ("soft", range(256))):
                 still = seed % 3 == 0
                 chosen = parts(rng, alphas, every, 1, whole=not still)
@@ -247,14 +248,14 @@ def main():
                 # libwebp rounds down with every part that it blends.
                 chosen = parts(rng, alphas, webps, 2)
                 attempt(f"{seed}-{name}.webp", webp(chosen), composed(chosen), 12 if name == "soft" else 0)
-            # Pillow cannot read interlaced parts, restores nothing after a part that was blended,
-            # and blends alpha as if it was a colour.
+            # Pillow cannot read interlaced parts. It restores nothing after a blended part, and
+            # blends alpha like a colour.
             chosen = parts(rng, [0, 255], [mode for mode in every if mode != (True, RESTORE)], 1, whole=True)
             attempt(f"{seed}-pillow.png", apng(chosen, 6, 8), composed(chosen))
             chosen = indexed(rng, parts(rng, [255], [(True, disposal) for disposal in (KEEP, CLEAR, RESTORE)], 1))
             attempt(f"{seed}.gif", gif(chosen), composed(chosen))
-            # The decoder's colours of lossy parts are near those of libwebp; how parts are laid is
-            # the same.
+            # The decoder's colours of lossy parts are near those of libwebp. The composition is the
+            # same.
             chosen = parts(rng, [0, 255], webps, 2)
             data = webp(chosen, lossy=True)
             attempt(f"{seed}-lossy.webp", data, composed(chosen), 20, 20)

@@ -1,7 +1,7 @@
-"""Large TIFFs from file to file in chunks, judged by tifffile and Pillow: written by them, read by them.
+"""Large TIFFs filtered from file to file in chunks. tifffile and Pillow write and read them.
 
-Each is filtered in chunks and in one piece; both results must have the same values, read by either library, and the files the same
-bytes. Prints one line of JSON at the end.
+Each is filtered in chunks and in one piece. Both results must have the same bytes, and the same
+values when read by either library. Prints one line of JSON at the end.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main():
                     found = tifffile.imread(folder / "out.tif")
                     if found.dtype != values.dtype or not np.array_equal(found, np.load(folder / "out.npy")):
                         failures.append(f"{told}: tifffile reads other values from the TIFF than NumPy from the array")
-                    # Pillow has no floats of 16 bits, and of 16 or 32 bits no colours.
+                    # Pillow has no 16-bit floats, and no colours of 16 or 32 bits.
                     if dtype == "uint8" or dtype in ("uint16", "float32") and len(shape) == 2:
                         with PIL.Image.open(folder / "out.tif") as picture:
                             if not np.array_equal(np.asarray(picture), found):
@@ -68,7 +68,7 @@ def main():
                     failures.append(f"{dtype} {shape}: the array was not filtered in chunks")
                 if not np.array_equal(tifffile.imread(folder / "of-array.tif"), found):
                     failures.append(f"{dtype} {shape}: an array gives another TIFF")
-        # Written by Pillow, with a resolution that is kept.
+        # Written by Pillow, with a resolution that the tool must keep.
         picture = PIL.Image.fromarray((random.random((60, 50, 3)) * 255).astype("uint8"))
         picture.save(folder / "pillow.tif", dpi=(300, 300))
         for result, above in (("pillow-chunks.tif", "0"), ("pillow-whole.tif", "1G")):
@@ -78,14 +78,13 @@ def main():
         with PIL.Image.open(folder / "pillow-chunks.tif") as found:
             if tuple(round(float(value)) for value in found.info["dpi"]) != (300, 300):
                 failures.append(f"the resolution became {found.info['dpi']}")
-        # What is compressed, or has tiles, alpha or several pages, is read as a whole, and gives
-        # the same as ever.
+        # Files with compression, tiles or white as zero are read as a whole.
         grey = (random.random((64, 64)) * 255).astype("uint8")
         for kind, settings in {"deflate": {"compression": "zlib"}, "tiles": {"tile": (16, 16)},
                                "white is zero": {"photometric": "miniswhite"}}.items():
             try:
                 tifffile.imwrite(folder / "other.tif", grey, metadata=None, **settings)
-            except Exception:  # compression may need a package of its own
+            except Exception:  # compression may need another package
                 continue
             if "in chunks" in apron(folder, "other.tif", "other.npy", "0"):
                 failures.append(f"{kind} was filtered in chunks")

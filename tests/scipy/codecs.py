@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds apron's reading and writing of pictures to Pillow, tifffile and OpenCV.
+"""Compares apron's reading and writing of pictures with Pillow, tifffile and OpenCV.
 
     python3 codecs.py --apron target/release/apron
 
-Files that those libraries write are filtered with the identity, and what apron writes is read by them: pixels, frames, pages,
-delays, profiles, Exif data, resolutions, orientations. Exits with 1 if anything differs, and if nothing was compared.
+apron filters files that these libraries write with the identity, and they read its output: pixels,
+frames, pages, delays, profiles, Exif data, resolutions, orientations. Exits with 1 if anything
+differs, and if nothing was compared.
 """
 
 import subprocess
@@ -19,7 +20,7 @@ from judge import Folder, check, main
 
 class Tool(Folder):
     def run(self, source, target, *options):
-        """Returns what the tool said."""
+        """Returns the tool's stderr."""
         (self / target).unlink(missing_ok=True)
         command = [self.path, "filter", self / source, self / target, "--filter", "identity", "--device", "cpu"]
         done = subprocess.run([*command, *options], capture_output=True, text=True)
@@ -69,8 +70,8 @@ def animations(tool):
     pictures = frames()
     first, *others = map(Image.fromarray, pictures)
     kinds = {"gif": {}, "png": {}, "webp": {"lossless": True, "exact": True}}
-    # Pillow's number for GIF says how often it is shown again, those of PNG and WebP how often it
-    # is shown.
+    # Pillow's number for GIF counts repetitions after the first run. For PNG and WebP it counts all
+    # runs.
     again = {"gif": 3, "png": 4, "webp": 4}
     for kind, options in kinds.items():
         first.save(tool / f"a.{kind}", save_all=True, append_images=others, duration=DELAYS, loop=again[kind], **options)
@@ -209,7 +210,7 @@ def metadata(tool):
             picture.save(tool / f"m.{kind}", **options)
         for target in kinds:
             name = f"m-{kind}-to.{target}"
-            # WebP holds the resolution in Exif data alone, and Pillow does not write it there.
+            # WebP holds the resolution only in Exif data, and Pillow does not write it there.
             said = tool.run(f"m.{kind}", name)
             left = "left out, as it may tell of the picture before: the camera maker's notes\n"
             tool.same(said == "" if kind == "tif" else said.endswith(left) and said.count(";") == 0, True, said)
@@ -254,7 +255,7 @@ def jpegs(tool):
             tool.run("j.jpg", "j.npy")
             with Image.open(tool / "j.jpg") as found:
                 tool.same(numpy.load(tool / "j.npy"), numpy.array(found), f"{name}, progressive: {progressive}")
-            # As the input unless told.
+            # As the input, unless an option says otherwise.
             tool.run("j.jpg", "again.jpg", "--quality", "95")
             with Image.open(tool / "again.jpg") as found:
                 first = found.layer[0]

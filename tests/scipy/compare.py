@@ -4,14 +4,17 @@
     python3 compare.py --apron target/release/apron --pictures assets [--device cpu]
     python3 compare.py --apron target/release/apron --bytes [--device gpu:0]
 
-8-bit results must be those of the filter's whole taps (whole.py), exactly: for tables SciPy's own sums in float64, which are exact.
-On the taps as they are, SciPy's sums in float64, rounded half to even and saturated, give the same byte but where a sum is so near
-to a half that the taps' or the sums' rounding decides; such bytes are counted and listed. Float results, which travel as .npy, must
-lie within 1e-5 of the picture's range. Needs NumPy and SciPy; where Pillow is there, apron's reading of the pictures is held to
-it. Exits with 1 if anything differs, and if nothing was compared.
+8-bit results must equal those of the filter's whole-number taps (whole.py) exactly. For tables
+these are SciPy's own sums in float64, which are exact. The script also sums the float taps with
+SciPy in float64, rounds half to even and saturates. This gives the same byte, unless a sum is so
+near to a half that the rounding of taps or sums decides. Such bytes are counted and listed. Float
+results, passed as .npy, must lie within 1e-5 of the picture's range. Needs NumPy and SciPy. With
+Pillow, the script also compares apron's reading of the pictures with Pillow's. Exits with 1 if
+anything differs, and if nothing was compared.
 
-With --bytes: 43 filters, gradients, wide Gaussians and random windows up to 101x101 among them, by six borders, on arrays of bytes with
-one, three and four channels: noise, a gradient, flat parts and saturated ones.
+With --bytes: 43 filters by six borders, on arrays of bytes with one, three and four channels:
+noise, a gradient, flat parts and saturated parts. The filters include gradients, wide Gaussians and
+random windows up to 101x101.
 """
 
 import argparse
@@ -28,7 +31,7 @@ from scipy import ndimage
 
 TOLERANCE = 1e-5
 
-# apron's name, and SciPy's keywords.
+# apron's name of a border, and SciPy's keywords for it.
 BORDERS = {
     "reflect101": {"mode": "mirror"},
     "reflect": {"mode": "reflect"},
@@ -44,7 +47,7 @@ def text_of(taps):
 
 
 class Gradient:
-    """The magnitude of SciPy's two derivatives, in float64; it stands where taps do."""
+    """The magnitude of SciPy's two derivatives, in float64. It replaces taps."""
 
     shape = (3, 3)
 
@@ -53,14 +56,14 @@ class Gradient:
 
     def __call__(self, plane, border):
         if border["mode"] == "constant":
-            # Between its two passes SciPy takes the constant for what lies outside again, where the
-            # first pass gives something else.
+            # In its second pass SciPy takes the constant for pixels outside again, although the
+            # first pass gives another value there.
             return self(numpy.pad(plane, 2, constant_values=border["cval"]), {"mode": "nearest"})[2:-2, 2:-2]
         return numpy.hypot(*(self.derivative(plane, axis=axis, output=numpy.float64, **border) for axis in (0, 1)))
 
 
 def scharr(plane, axis, **keywords):
-    """SciPy has none."""
+    """SciPy has no Scharr derivative."""
     smooth = ndimage.correlate1d(plane, [3, 10, 3], axis=1 - axis, **keywords)
     return ndimage.correlate1d(smooth, [-1, 0, 1], axis=axis, **keywords)
 
@@ -69,7 +72,7 @@ GRADIENTS = {"sobel": Gradient(ndimage.sobel), "prewitt": Gradient(ndimage.prewi
 
 
 def filters(run, folder):
-    """Name, apron's arguments, and the taps as float64."""
+    """Yields each filter's name, apron's arguments, and the taps as float64."""
     for name, gradient in GRADIENTS.items():
         yield name, ["--filter", name], gradient
     rng = numpy.random.default_rng(20240607)
@@ -89,7 +92,7 @@ def filters(run, folder):
 
 
 def whole_taps(run, folder, name, options, taps):
-    """The whole taps of a filter, as those that it was made from decide; None for one whose factors the script does not know."""
+    """The whole-number taps of a filter, by its form; None if its factors are unknown here."""
     if isinstance(taps, Gradient) or name.startswith("log:"):
         return None
     kind, _, rest = name.partition(":")
@@ -108,7 +111,7 @@ def whole_taps(run, folder, name, options, taps):
 
 
 def slack(taps, exact):
-    """How far sums over bytes in float64 on a filter's own taps may be from those on its whole taps."""
+    """The greatest difference of sums over bytes between float64 taps and whole-number taps."""
     weight = numpy.abs(taps).sum()
     roundings = (taps.size if taps.size <= 1000 else 4 * sum(taps.shape)) + 8
     if exact is None:
@@ -120,13 +123,13 @@ def slack(taps, exact):
 
 
 class Judge:
-    """Holds bytes to the definition, and counts those that SciPy's sums on a filter's own taps round to others."""
+    """Compares bytes with the definition. Counts those that SciPy rounds otherwise."""
 
     def __init__(self):
         self.near, self.all, self.told = 0, 0, []
 
     def __call__(self, what, found, picture, taps, exact, border, kept=None):
-        """What is wrong with `found`, or None; `kept` are pixels that are copied."""
+        """The error in `found`, or None; `kept` are the pixels that are copied."""
         if found.dtype != numpy.uint8:
             return f"{what}: {found.dtype} instead of bytes"
         own = correlate(picture, taps, border)
@@ -157,7 +160,7 @@ class Judge:
 
 
 def correlate(picture, taps, border):
-    """SciPy's answer in float64, channel by channel."""
+    """SciPy's result in float64, channel by channel."""
     planes = picture.astype(numpy.float64)
     planes = planes if planes.ndim == 3 else planes[..., None]
     if isinstance(taps, Gradient):
@@ -165,7 +168,7 @@ def correlate(picture, taps, border):
         return numpy.stack(results, axis=2).reshape(picture.shape)
     row, column = taps.sum(axis=0), taps.sum(axis=1)
     if taps.size > 1000 and numpy.allclose(numpy.outer(column, row), taps * taps.sum(), rtol=1e-12, atol=0):
-        # Two passes: taps one by one would take hours.
+        # Two passes: sums tap by tap would take hours.
         def one(plane):
             across = ndimage.correlate1d(plane, row / taps.sum(), axis=1, output=numpy.float64, **border)
             return ndimage.correlate1d(across, column, axis=0, output=numpy.float64, **border)
@@ -198,7 +201,7 @@ def wide_filters(run, folder):
 
 
 def refuses(apron, device, folder):
-    """A constant that is no byte is refused, with the way out. What is wrong with that, or None."""
+    """A constant that is no byte must be refused, with a remedy. Returns the error, or None."""
     source, out = folder / "c1.npy", folder / "refused.npy"
     command = [apron, "filter", source, out, "--device", device, "--filter", "box:size=3", "--border", "constant:37.5"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -209,7 +212,7 @@ def refuses(apron, device, folder):
 
 
 def compare_bytes(run, apron, device, folder):
-    """As --bytes says; returns the number of comparisons and the failures."""
+    """Runs --bytes. Returns the number of comparisons and the failures."""
     rng = numpy.random.default_rng(3)
     arrays = {}
     for channels in (1, 3, 4):
@@ -291,7 +294,7 @@ def main():
                 continue
             pixels = filtered(path, folder / f"{path.stem}.npy", ["--filter", "identity"])
             check_reading(path, pixels)
-            # Not whole numbers, so that a float result cannot be right by having been rounded.
+            # Fractions, so that a rounded float result is wrong.
             noise = numpy.random.default_rng(7).random(pixels.shape)
             floats = (pixels + noise).astype(numpy.float32)
             numpy.save(folder / f"{path.stem}-float.npy", floats)
@@ -330,7 +333,7 @@ def main():
 
 
 def check_reading(path, pixels):
-    """Holds apron's decoder to Pillow's where there is one; JPEG decoders may differ in the last bit."""
+    """Compares apron's decoder with Pillow's. JPEG decoders may differ by up to 4."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Holds what apron makes of the samples behind the colours to tifffile, OpenEXR, Pillow and OpenCV.
+"""Compares apron's extra samples after the colours with tifffile, OpenEXR, Pillow and OpenCV.
 
     python3 extra.py --apron target/release/apron
 
-Every kind of fourth sample (straight alpha, premultiplied alpha, a band, unspecified), in every format that has it, under the
-identity, an average and two steps that are none, into every format. Expected values come from SciPy in f64. Exits with 1
-if anything differs, and if nothing was compared.
+Every type of fourth sample (straight alpha, premultiplied alpha, a band, unspecified), from every
+format that has it into every format, under the identity, an average, and two steps that are no
+averages. Expected values come from SciPy in f64. Exits with 1 if anything differs, and if nothing
+was compared.
 """
 
 import itertools
@@ -20,7 +21,7 @@ from scipy import ndimage
 
 from judge import Folder, check, main
 
-# The texts of filters, and their taps; whether they are averages.
+# The texts of filters, their taps, and whether they are averages.
 GAUSSIAN = numpy.exp(-numpy.arange(-4, 5) ** 2 / 2)
 FILTERS = {
     "identity": (numpy.ones((1, 1)), True),
@@ -38,7 +39,7 @@ class Tool(Folder):
         return subprocess.run(command, capture_output=True, text=True)
 
     def run(self, source, target, text="identity", *options):
-        """Returns what the tool said."""
+        """Returns the tool's stderr."""
         done = self.call(source, target, text, *options)
         if done.returncode != 0:
             raise AssertionError(f"{source} to {target}: {done.stderr.strip()}")
@@ -57,7 +58,7 @@ class Tool(Folder):
             raise AssertionError(f"{what}: {found!r} for {expected!r}")
 
     def near(self, found, expected, what, tolerance=0.0):
-        """Values rounded half to even where they are whole; `tolerance` is for what lies near a half, or for floats."""
+        """Integers are rounded half to even; `tolerance` is for near halves and for floats."""
         self.count += 1
         if found.shape != expected.shape:
             raise AssertionError(f"{what}: {found.shape} for {expected.shape}")
@@ -74,7 +75,7 @@ def correlated(values, taps):
 
 
 def expected(values, kind, text):
-    """The last sample is of this kind; the result is of the same, not rounded."""
+    """The result before rounding. The last sample has this type, also in the result."""
     taps, average = FILTERS[text]
     if kind in ("band", "unspecified"):
         return correlated(values, taps)
@@ -90,7 +91,7 @@ def expected(values, kind, text):
 
 
 def divided(values, white):
-    """Straight colours of premultiplied ones."""
+    """Straight colours from premultiplied colours."""
     alpha = values[..., -1:]
     colours = numpy.divide(values[..., :-1] * white, alpha, out=numpy.zeros_like(values[..., :-1]), where=alpha > 0)
     return numpy.concatenate([colours, alpha], -1)
@@ -108,7 +109,7 @@ def rounded(values, dtype):
 
 
 def tolerance(dtype, text):
-    """What lies near a half may go either way once it was a sum in f32."""
+    """A sum in f32 near a half may be rounded either way."""
     kind = numpy.dtype(dtype)
     if kind.kind == "f":
         return {2: 2e-3, 4: 3e-6}[kind.itemsize]
@@ -120,7 +121,7 @@ def white(dtype):
 
 
 def picture(dtype, channels, seed=1):
-    """Noise, with windows in which the last sample is 0, and others in which it is full."""
+    """Noise, with areas in which the last sample is 0, and others in which it is full."""
     rng = numpy.random.default_rng(seed)
     values = rng.random((19, 23, channels))
     values[:7, :9, -1] = 0
@@ -130,7 +131,7 @@ def picture(dtype, channels, seed=1):
 
 
 def write_tiff(path, values, colours, codes):
-    """With these codes in ExtraSamples, or without the tag: tifffile then writes its own, which is renamed to one that nobody knows."""
+    """Writes these codes in ExtraSamples, or without codes renames tifffile's own tag."""
     photometric = "rgb" if colours == 3 else "minisblack"
     settings = {"extrasamples": codes} if codes else {}
     tifffile.imwrite(path, values, photometric=photometric, planarconfig="contig", metadata=None, **settings)
@@ -140,7 +141,7 @@ def write_tiff(path, values, colours, codes):
         with open(path, "r+b") as file:
             file.seek(place)
             file.write((339 + 64000).to_bytes(2, "little"))
-        # Directories are sorted: the entry goes to the end.
+        # Directories are sorted, so the entry moves to the end.
         resort(path)
 
 
@@ -155,7 +156,7 @@ def resort(path):
 
 
 def read_tiff(path):
-    """Values, colours by photometric, and the codes."""
+    """Values, the number of colours by the photometric tag, and the codes."""
     with tifffile.TiffFile(path) as file:
         page = file.pages[0]
         tag = page.tags.get(338)
@@ -180,7 +181,7 @@ KINDS = ["band", "unspecified", "premultiplied", "straight"]
 
 @check
 def tiff_to_tiff(tool):
-    """Every kind, behind one colour and three, of every type, comes back with the same tags."""
+    """Every extra sample, after one and three colours, of every number type, keeps its tags."""
     for dtype, colours, kind in itertools.product(("u1", "u2", "f2", "f4"), (1, 3), KINDS):
         values = picture(dtype, colours + 1)
         codes = None if CODES[kind] is None else (CODES[kind],)
@@ -197,7 +198,7 @@ def tiff_to_tiff(tool):
 
 @check
 def tiffs_of_many_bands(tool):
-    """Bands of every number, with and without a tag, alpha among them, in every compression."""
+    """Any number of bands, with and without a tag, with alpha among them, in every compression."""
     cases = [
         (1, 4, (0, 0, 0)), (1, 4, None), (1, 2, (0,)), (1, 2, None), (1, 7, (0,) * 6), (1, 13, None), (3, 5, (0, 0)),
         (3, 6, None), (3, 5, (0, 2)), (3, 5, (2, 0)), (3, 6, (0, 1, 0)), (1, 3, (0, 0)), (1, 3, (1, 0)), (3, 40, (0,) * 37),
@@ -226,7 +227,7 @@ def tiffs_of_many_bands(tool):
                 exact[..., order] = expected(values[..., order], kind, text)
             slack = tolerance(dtype, text) * (8 if text in ("sharpen", "sobel-x") else 1)
             tool.near(found, rounded(exact, dtype), what, slack)
-    # Planes of samples, tiles, and the most significant byte first.
+    # Planes of samples, tiles, big-endian values, and BigTIFF.
     values = picture("u2", 5)
     for settings in ({"planarconfig": "separate"}, {"tile": (16, 16)}, {"byteorder": ">"}, {"bigtiff": True}):
         data = numpy.moveaxis(values, -1, 0) if "planarconfig" in settings else values
@@ -240,7 +241,7 @@ def tiffs_of_many_bands(tool):
 
 @check
 def bands_in_pages(tool):
-    """Pages before and behind one with bands are read as before."""
+    """A page with bands does not change the pages before and after it."""
     pages = [picture("u1", 3, 1), picture("u1", 5, 2), picture("u1", 4, 3), picture("u1", 3, 4)]
     with tifffile.TiffWriter(tool / "pages.tif") as out:
         for page in pages:
@@ -258,7 +259,7 @@ def bands_in_pages(tool):
 
 @check
 def premultiplied_and_straight(tool):
-    """From a TIFF of either into formats that have either, and arrays."""
+    """From a TIFF with either form of alpha into formats with either, and into arrays."""
     for dtype, colours, kind in itertools.product(("u1", "u2"), (1, 3), ("premultiplied", "straight")):
         values = picture(dtype, colours + 1)
         write_tiff(tool / "in.tif", values, colours, (CODES[kind],))
@@ -273,8 +274,8 @@ def premultiplied_and_straight(tool):
                     continue
                 what = f"{dtype}, {colours} and {kind}, {text}, {target}"
                 tool.run("in.tif", f"out.{target}", text, "--quiet")
-                # Read back by the tool: others do not read all of these; PNG is read by OpenCV
-                # below.
+                # The tool reads its own output, as other programs do not read all of these. OpenCV
+                # reads the PNG below.
                 tool.run(f"out.{target}", "back.npy", "identity", "--alpha", "filter")
                 found = numpy.load(tool / "back.npy")
                 if found.shape[-1] != colours + 1:
@@ -286,7 +287,7 @@ def premultiplied_and_straight(tool):
             said = tool.run("in.tif", "out.npy", text)
             tool.near(numpy.load(tool / "out.npy"), rounded(exact, dtype), f"{kind}, {text}, npy", slack)
             tool.same("multiplied by alpha" in said, kind == "premultiplied", f"npy: {said}")
-            # OpenEXR has f32, and its colours are multiplied.
+            # OpenEXR has f32, and its colours are premultiplied.
             if colours == 3:
                 tool.run("in.tif", "out.exr", text, "--output-type", "f32", "--scale", "full", "--quiet")
                 found = read_exr(tool / "out.exr")
@@ -312,9 +313,9 @@ def openexr(tool):
             found = cv2.imread(str(tool / "out.png"), cv2.IMREAD_UNCHANGED)[..., [2, 1, 0, 3]]
             straight = divided(exact, 1.0) * white(dtype)
             tool.near(found, rounded(straight, dtype), f"exr to png, {name}, {text}", 1.0)
-            # Where alpha is 0, a colour is a glow, which a PNG cannot hold.
+            # A colour with alpha 0 is a glow, which a PNG cannot hold.
             tool.same("shines" in said and said.count("\n") == 1, True, f"{text}: {said!r}")
-    # The issue's examples: a glow, and a soft edge.
+    # A glow, and a soft edge.
     glow = numpy.zeros((9, 9, 4), "f4")
     glow[4, 4] = (0.5, 0.5, 0.5, 0)
     write_exr(tool / "glow.exr", glow)
@@ -329,7 +330,7 @@ def openexr(tool):
     exact = ndimage.correlate(row, wide / wide.sum(), mode="mirror")
     for channel in (0, 3):
         tool.near(read_exr(tool / "soft.exr")[4, :, channel], exact, "a soft edge", 1e-6)
-    # What is opaque is not changed by being divided.
+    # Division by alpha does not change opaque pixels.
     opaque = picture("f4", 4, seed=6)
     opaque[..., 3] = 1
     write_exr(tool / "in.exr", opaque)
@@ -340,7 +341,7 @@ def openexr(tool):
 
 @check
 def modes(tool):
-    """Each mode over each kind: what is said on the command line counts more than what the file says."""
+    """Each mode over each type of sample: the command line overrides the file."""
     ground = {"black": 0.0, "white": 255.0}
     for colours, kind, text in itertools.product((1, 3), KINDS, ("gaussian:1", "sobel-x")):
         values = picture("u1", colours + 1)
@@ -375,7 +376,7 @@ def modes(tool):
 
 @check
 def formats_that_have_no_bands(tool):
-    """A fourth band is refused by formats whose fourth channel is alpha, with the way out."""
+    """Formats whose fourth channel is alpha refuse a fourth band. The error names a remedy."""
     for colours, codes in ((3, None), (3, (0, 0)), (1, (0, 0, 0)), (1, None)):
         channels = 2 if colours == 1 and codes is None else colours + len(codes or (0,))
         values = picture("u1", channels)
@@ -392,7 +393,7 @@ def formats_that_have_no_bands(tool):
             tool.same(Image.open(tool / "out.png").mode, "RGBA" if colours == 3 else "LA", "said to be alpha")
         tool.run("in.tif", "out.npy")
         tool.near(numpy.load(tool / "out.npy"), values.astype(float), "as an array")
-    # An array says nothing: its last channel becomes alpha where there is nothing else, and the
+    # An array has no tags: its last channel becomes alpha if the format has nothing else, and the
     # tool says so.
     for channels, mode in ((2, "LA"), (4, "RGBA")):
         values = picture("u1", channels)
@@ -415,7 +416,7 @@ def formats_that_have_no_bands(tool):
 
 @check
 def straight_formats(tool):
-    """Formats whose alpha is straight, written by Pillow, are weighted."""
+    """Formats with straight alpha, written by Pillow: alpha weights the colours."""
     for kind, dtype in itertools.product(("png", "webp", "tga"), ("u1",)):
         values = picture(dtype, 4, seed=8)
         Image.fromarray(values, "RGBA").save(tool / f"s.{kind}", **({"lossless": True, "exact": True} if kind == "webp" else {}))
@@ -431,7 +432,7 @@ def straight_formats(tool):
 
 @check
 def tga_attributes(tool):
-    """Pillow writes no extension area, which says what a TGA's alpha is."""
+    """A TGA's extension area gives the type of alpha. Pillow writes none."""
     values = picture("u1", 4, seed=9)
     Image.fromarray(values, "RGBA").save(tool / "plain.tga")
     plain = (tool / "plain.tga").read_bytes()
@@ -450,7 +451,7 @@ def tga_attributes(tool):
 
 @check
 def large_files_in_chunks(tool):
-    """Bands go from file to file in chunks; alpha goes through memory. The files are the same."""
+    """Bands are filtered in chunks; alpha goes through memory. The files are the same."""
     for colours, codes in ((3, (0,)), (3, None), (1, (0, 0, 0, 0)), (3, (2,)), (3, (1,))):
         values = picture("u2", colours + len(codes or (0,)))
         write_tiff(tool / "in.tif", values, colours, codes)
@@ -460,7 +461,7 @@ def large_files_in_chunks(tool):
         tool.same(("in chunks" in chunked, "in chunks" in whole), (not alpha, False), f"{codes}")
         tool.same((tool / "chunks.tif").read_bytes() == (tool / "whole.tif").read_bytes(), True, f"bytes of {codes}")
         tool.same(read_tiff(tool / "chunks.tif")[1:], (colours, codes), f"tags of {codes}")
-    # A mode that is about the last channel needs the whole picture.
+    # A mode for the last channel needs the whole picture.
     numpy.save(tool / "a.npy", picture("u1", 4))
     said = tool.run("a.npy", "b.npy", "gaussian:1", "--chunk-above", "0", "--verbose", "--alpha", "premultiply")
     tool.same("in chunks" in said, False, "a mode")

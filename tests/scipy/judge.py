@@ -1,4 +1,4 @@
-"""What the scripts beside this one share that run a list of checks of the command-line tool."""
+"""Shared code of the scripts here that run a list of checks of the command-line tool."""
 
 import argparse
 import pathlib
@@ -25,7 +25,7 @@ class Folder:
 
 
 def main(description, tool, what):
-    """Runs every check with a `tool` (a class of `Folder`), and prints how many comparisons of `what` were made."""
+    """Runs every check with a `tool` (a class of `Folder`). Prints the number of comparisons."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
     apron = parser.parse_args().apron.resolve()

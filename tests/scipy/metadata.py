@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Holds apron to its promise about what files say beside the pixels: it is written again, or named.
+"""Tests apron's promise about metadata: the tool writes it again, or names it.
 
     python3 metadata.py --apron target/release/apron
 
-It makes files with every chunk, tag and segment, and reads what apron writes with parsers of its own, Pillow
-and tifffile. Exits with 1 if something is lost without a word, and if nothing was compared.
+It makes files with every chunk, tag and segment, and reads apron's output with its own parsers,
+Pillow and tifffile. Exits with 1 if something is lost without a message, and if nothing was
+compared.
 """
 
 import io
@@ -21,13 +22,13 @@ from judge import Folder, check, main
 
 class Tool(Folder):
     def run(self, source, target, *options, filter="identity"):
-        """Returns what the tool said of metadata, which is at most one line."""
+        """Returns the tool's message about metadata: at most one line."""
         (self / target).unlink(missing_ok=True)
         command = [self.path, "filter", self / source, self / target, "--filter", filter, "--device", "cpu", *options]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise AssertionError(f"{source} to {target}: {done.stderr.strip()}")
-        # tifffile leaves values behind the last directory that no directory names.
+        # tifffile leaves values after the last directory that no directory names.
         lines = done.stderr.splitlines(keepends=True)
         said = "".join(line for line in lines if "bytes after the picture" not in line)
         self.true(said.count("\n") <= 1, f"{source} to {target} in one line: {said}")
@@ -60,7 +61,7 @@ def chunks(data):
 
 
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF><rdf:Description xmp:Rating="5"/></rdf:RDF></x:xmpmeta>'
-# Every chunk of PNG's third edition and its extensions. True: a PNG holds it and it stays true.
+# Every chunk of PNG's third edition and its extensions. True: the tool keeps it in a PNG.
 ANCILLARY = [
     (b"gAMA", struct.pack(">I", 100000), True),
     (b"cHRM", struct.pack(">8I", 31270, 32900, 70800, 29200, 17000, 79700, 13100, 4600), True),
@@ -102,7 +103,7 @@ def png(colour, depth, more, late=()):
 
 
 def told(tool, all_chunks, target, said, what):
-    """Every chunk is in the PNG or in the note."""
+    """Checks that every chunk is in the PNG or in the message."""
     found = chunks((tool / target).read_bytes()) if target.endswith("png") else []
     for name, data in all_chunks:
         named = name.decode() in said
@@ -164,12 +165,12 @@ def png_chunks(tool):
 # TIFF
 
 CODES = {1: "B", 2: "s", 3: "H", 4: "I", 5: "II", 6: "b", 7: "B", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d"}
-# What a reader of pixels needs, which the writer makes anew.
+# Tags that describe how pixels are stored: the writer sets them anew.
 PIXELS = {256, 257, 258, 259, 262, 266, 273, 277, 278, 279, 284, 288, 289, 292, 293, 317, 320, 322, 323, 324, 325}
 PIXELS |= {326, 327, 328, 338, 339, 347, 529, 530, 531, *range(512, 522)}
 META = {274, 282, 283, 296, 34665, 34675, 34853}
 TEXTS = {269, 270, 271, 272, 305, 306, 315, 316, 33432}
-# Tags that tell of the pixels as they were.
+# Tags that describe the original pixels.
 STALE = {280, 281, 330, 340, 341, 34377, 37724, 50838, 50839}
 GEO = {
     33550: (12, (0.5, 0.5, 0.0)),
@@ -185,7 +186,7 @@ GEO = {
 
 
 def tiff(tags, order="<", big=False, shape=(6, 8), value=7, photometric=1, samples=1, kind="u1"):
-    """A TIFF of one strip. `tags` are numbers with a type and a value: a tuple, or bytes of texts."""
+    """A TIFF of one strip. `tags` maps numbers to a type and a value: a tuple or a text."""
     pixels = (numpy.arange(shape[0] * shape[1] * samples) % 200 + value).astype(numpy.dtype(kind).newbyteorder(order))
     bits, form = pixels.itemsize * 8, {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
     start = 16 if big else 8
@@ -216,7 +217,7 @@ def tiff(tags, order="<", big=False, shape=(6, 8), value=7, photometric=1, sampl
 
 
 def directory(path):
-    """The tags of the first page: types and values."""
+    """The types and values of the first page's tags."""
     data = path.read_bytes()
     order = "<" if data[:2] == b"II" else ">"
     (at,) = struct.unpack(order + "I", data[4:8])
@@ -235,7 +236,7 @@ def directory(path):
 
 
 def every_tag(rng):
-    """A value for each tag that tifffile knows, and for some that nobody knows."""
+    """A value for each tag that tifffile knows, and for some unknown tags."""
     numbers = {code for code, _ in tifffile.TIFF.TAGS.items() if code <= 65535} | {40000, 65000, 65535}
     tags = {}
     for number in sorted(numbers - PIXELS - META):
@@ -305,7 +306,7 @@ def georeference(tool):
 
 @check
 def large_files(tool):
-    """In chunks as in one piece."""
+    """Chunks keep the same metadata as a file in one piece."""
     tags = GEO | {340: (3, (0,)), 270: (2, b"A field\0"), 305: (2, b"by hand\0"), 330: (4, (8,))}
     for target, options in (("tif", []), ("tif", ["--output-type", "f32"]), ("npy", [])):
         (tool / "in.tif").write_bytes(tiff(tags | {282: (5, (4, 1)), 283: (5, (4, 1)), 296: (3, (1,))}, shape=(60, 80)))
@@ -359,7 +360,7 @@ def imagej(tool):
     with tifffile.TiffFile(tool / "one.tif") as found:
         tool.true("images" not in found.imagej_metadata, "one page of three")
         tool.same(found.asarray(), stack[1], "one page")
-    # Whole numbers have a place in PNG and JPEG, others in Exif data, if there is any.
+    # PNG and JPEG hold whole-number resolutions. Others go to Exif data, if there is any.
     for resolution, whole in (((4.0, 4.0), True), ((0.25, 0.25), False)):
         picture = stack[0].astype("u1")
         tifffile.imwrite(tool / "k.tif", picture, imagej=True, resolution=resolution, metadata={"unit": "um"})
@@ -393,7 +394,7 @@ def jpeg_segments(tool):
         return b"8BIM" + struct.pack(">HBBI", number, 0, 0, len(value)) + value + b"\0" * (len(value) % 2)
 
     photoshop = b"Photoshop 3.0\0"
-    # Marker, data, words of which one is in the note; none if it is written again.
+    # Marker, data, and words of which the message has one; None if the segment is written again.
     more = [
         (0xFE, b"a comment \xe4", None),
         (0xFE, b"another", None),
@@ -425,7 +426,7 @@ def jpeg_segments(tool):
         tool.true("IPTC" in said or target == "out.tif", f"IPTC to {target}: {said}")
         for words in (words for _, _, words in more if words):
             tool.true(words in said, f"{words} to {target}: {said}")
-        # And onwards.
+        # Then from that file to another JPEG.
         said = tool.run(target, "on.jpg")
         tool.same(said, "", f"{target} to JPEG")
         tool.true(XMP in (tool / "on.jpg").read_bytes(), f"XMP data from {target}")
@@ -445,7 +446,7 @@ def jpeg_segments(tool):
 
 @check
 def exif(tool):
-    """What is left out of Exif data is named: it may show the picture before."""
+    """Entries left out of Exif data are named: they may show the original picture."""
     picture = Image.fromarray((numpy.arange(40 * 50 * 3) % 251).astype("u1").reshape(40, 50, 3))
     data = Image.Exif()
     data[271], data[0xC4A5], data[318] = "Maker", b"print", (0.31, 0.33)
@@ -463,7 +464,7 @@ def exif(tool):
 
 @check
 def large_texts(tool):
-    """What a segment of JPEG cannot hold is named; the picture is written all the same."""
+    """Data too large for a JPEG segment is named. The picture is still written."""
     text = b"words " * 20000 + b"\0"
     (tool / "in.tif").write_bytes(tiff({270: (2, text), 33723: (7, text), 700: (1, text), 34118: (2, text * 20)}))
     tool.same(tool.run("in.tif", "out.tif"), "", "TIFF has no such limit")
@@ -487,7 +488,7 @@ def inks(tool):
         Image.fromarray(picture, "CMYK").save(tool / f"sub{code}.jpg", icc_profile=profile, quality=98, subsampling=code)
         tool.run(f"sub{code}.jpg", "sub.tif")
         with Image.open(tool / "sub.tif") as ours, Image.open(tool / f"sub{code}.jpg") as theirs:
-            # Decoders bring inks of other sizes to one in ways that differ a little.
+            # Decoders scale subsampled inks in slightly different ways.
             worst = numpy.abs(numpy.array(ours).astype(int) - numpy.array(theirs)).max()
             tool.true(worst <= (3 if code else 0), f"a JPEG of inks, {code}, differs by {worst}")
     wide = tiff({34675: (7, profile), 332: (3, (1,)), 336: (3, (0, 65535))}, photometric=5, samples=4, kind="u2")
@@ -505,7 +506,7 @@ def inks(tool):
     tool.same(tifffile.imread(tool / "out.tif"), tifffile.imread(tool / "wide.tif"), "inks of 16 bits")
     said = tool.run("wide.tif", "out.jpg", "--output-type", "u8", "--scale", "full")
     tool.true("336" in said, f"a range of 16 bits: {said}")
-    # Each ink is filtered as if it was alone.
+    # Each ink is filtered by itself.
     tool.run("in.tif", "soft.tif", filter="gaussian:2")
     soft = tifffile.imread(tool / "soft.tif")
     for ink in range(4):
@@ -613,7 +614,7 @@ def headers(tool):
             (b"whiteLuminance", b"float", struct.pack("<f", 100)),
         )
     )
-    # Behind the attributes is a byte of 0, then a table of the places of lines, which move.
+    # After the attributes come a byte of 0 and a table of the offsets of lines, which change.
     at = 8
     while data[at]:
         kind = data.index(b"\0", at) + 1

@@ -1,8 +1,9 @@
-"""Bytes made of bytes by apron's definition, in Python's integers and in sums of SciPy's that are exact.
+"""Bytes made of bytes by apron's definition, in Python's integers and by exact sums of SciPy.
 
-The definition: taps are whole numbers over one divisor; a byte is the exact sum over the divisor, rounded half to even and
-saturated. A mean's taps are counts. A product's row and column are each whole numbers that add up to at most 2^37; the
-products of a sum share their powers of two. A table's whole numbers add up to at most 2^53 / 255.
+The definition: taps are whole numbers over one divisor. A byte is the exact sum over the divisor,
+rounded half to even and saturated. A mean's taps are counts. A product's row and column are each
+whole numbers that add up to at most 2^37; the products of a sum share their powers of two. A
+table's whole numbers add up to at most 2^53 / 255.
 """
 
 import dataclasses
@@ -28,7 +29,10 @@ def exponent(value):
 
 
 def greatest_power(taps, limit):
-    """The greatest power of two by which the taps, rounded, add up to the limit at most; None for zeros."""
+    """The greatest power of two that keeps the sum of the scaled, rounded taps within the limit.
+
+    None if all taps are 0.
+    """
     taps = [float(tap) for tap in taps if tap]
     if not taps:
         return None
@@ -39,7 +43,7 @@ def greatest_power(taps, limit):
 
 
 def mean(taps):
-    """Counts and their divisor, if the taps are such; else None."""
+    """Counts and their divisor, if the taps are a mean; else None."""
     taps = [float(tap) for tap in taps]
 
     def counts(divisor):
@@ -68,7 +72,7 @@ def mean(taps):
 
 @dataclasses.dataclass
 class Whole:
-    """Numerators, of a table or of products, and the divisor as a pair: above, below."""
+    """Numerators of a table or of products, and the divisor as a pair: numerator, denominator."""
 
     table: numpy.ndarray | None
     terms: list
@@ -91,7 +95,7 @@ def of_table(taps):
 
 
 def of_products(terms, point=0.0):
-    """Of rows and columns whose products add up, and the pixel times a factor."""
+    """The taps of a sum of products of a row and a column, plus the pixel times `point`."""
     if point == 0.0 and len(terms) == 1:
         found = [mean(taps) for taps in terms[0]]
         if all(found) and all(sum(map(abs, counts)) <= FACTOR for counts, _ in found):
@@ -109,7 +113,7 @@ def of_products(terms, point=0.0):
 
 
 def byte(sums, divisor):
-    """The bytes of sums of numerators: int64, or Python's integers."""
+    """The bytes for sums of numerators, which are int64 or Python's integers."""
     above, below = divisor
     if sums.dtype == numpy.int64 and (below > 1 or above > 1 << 61):
         sums = sums.astype(object)
@@ -121,7 +125,7 @@ def byte(sums, divisor):
 
 
 def along(values, taps, axis, border, outside):
-    """SciPy's sums along one axis of whole numbers, which are exact below 2^53."""
+    """SciPy's sums of whole numbers along one axis, which are exact below 2^53."""
     keywords = {**border, "cval": float(outside)} if border["mode"] == "constant" else border
     sums = ndimage.correlate1d(values.astype(numpy.float64), numpy.array(taps, dtype=numpy.float64), axis=axis, **keywords)
     return sums.astype(numpy.int64)
@@ -136,7 +140,7 @@ def sums_of_plane(plane, whole, border):
     for row, column in whole.terms:
         middle = along(plane, row, 1, border, border.get("cval", 0))
         outside = int(border.get("cval", 0)) * sum(row)
-        # Row sums of 45 bits times taps of 37: each in two parts, whose sums stay below 2^53.
+        # Row sums of 45 bits times taps of 37: two parts of each, so that sums stay below 2^53.
         for taps, shift in (([tap >> 19 for tap in column], 19), ([tap & (1 << 19) - 1 for tap in column], 0)):
             for part, by, beyond in ((middle >> 23, 23, outside >> 23), (middle & (1 << 23) - 1, 0, outside & (1 << 23) - 1)):
                 total = total + along(part, taps, 0, border, beyond).astype(object) * (1 << shift + by)
@@ -154,7 +158,7 @@ def taps_of(whole):
 
 
 def bytes_of(picture, whole, border):
-    """What apron must make of a picture of bytes."""
+    """apron's exact result for a picture of bytes."""
     planes = picture if picture.ndim == 3 else picture[..., None]
     results = [byte(sums_of_plane(plane, whole, border), whole.divisor) for plane in numpy.moveaxis(planes, 2, 0)]
     return numpy.stack(results, axis=2).reshape(picture.shape)

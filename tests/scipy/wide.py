@@ -3,8 +3,8 @@
 
     python3 wide.py --apron target/release/apron
 
-Every type of .npy and TIFF that kernels do not take, by filters, borders, scalings and pipelines of steps. Needs NumPy and tifffile. Exits
-with 1 if anything differs, and if nothing was compared.
+Every type of .npy and TIFF that kernels do not take, by filters, borders, scalings and pipelines of
+steps. Needs NumPy and tifffile. Exits with 1 if anything differs, and if nothing was compared.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main():
     random, compared = numpy.random.default_rng(1), 0
 
     def run(image, suffix, *arguments, quiet=True):
-        """The picture through the tool, in files of this kind."""
+        """Filters the picture with the tool, in files with this suffix."""
         source, target = folder / f"in{suffix}", folder / f"out{suffix}"
         if suffix == ".npy":
             numpy.save(source, image)
@@ -90,8 +90,7 @@ def main():
                     found = run(image, suffix, "--filter", text, "--border", border)
                     check(found, sums, slack, kind, f"{kind}, {text}, {border}, {suffix}")
                     compared += 1
-            # Two steps, with nothing rounded between them; then the sign goes, and something is
-            # added.
+            # Two steps without rounding between them, then the absolute value and an offset.
             first, before = correlate(image, TAPS["laplacian"], border)
             second, size = correlate(first.astype("f8"), TAPS["box:size=5"], border)
             slack = 2.0**-53 * (17 * before + 33 * size)
@@ -100,7 +99,7 @@ def main():
             arguments = [*arguments, "--abs", "--offset", "0.25"]
             found = run(image, (".npy", ".tif")[number % 2], *arguments)
             check(found, abs(second) + 0.25, 2 * slack, kind, f"{kind}: abs and offset, {border}")
-            # Into other types: scaled in f64 and rounded once.
+            # To other types: scaled in f64 and rounded once.
             sums, size = correlate(image, TAPS["box:size=5"], border)
             low, high = float(sums.min()), float(sums.max())
             shown = run(image, ".npy", "--filter", "box:size=5", "--border", border, "--normalize", "--output-type", "u8")

@@ -1,12 +1,12 @@
-//! What the tests run beside themselves: the command-line tool, and the emulator.
+//! Programs that the tests start: the command-line tool, and the emulator.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The library of the package `emulator`: under cargo the one of this workspace, built now so that
-/// it is not an old one; else the one that lies beside the tests.
+/// The library of the package `emulator`. Under cargo, that of this workspace, built now so that it
+/// is up to date; else the library beside the tests.
 ///
 /// # Errors
 /// If it cannot be built, or is not there.
@@ -18,13 +18,13 @@ pub fn emulator() -> Result<&'static Path, String> {
     found.as_ref().map(PathBuf::as_path).map_err(String::clone)
 }
 
-/// Why the emulator cannot be had, where there is neither cargo to build it nor its library beside
-/// the tests.
+/// Why there is no emulator, if there is neither cargo to build it nor its library beside the
+/// tests.
 pub fn no_emulator() -> Option<String> {
     if std::env::var_os("CARGO").is_some() { None } else { emulator().err() }
 }
 
-/// A file that cargo builds with these arguments, in the profile that the tests have.
+/// A file that cargo builds with these arguments, in the profile of the tests.
 ///
 /// # Errors
 /// If it cannot be built, or is not there.

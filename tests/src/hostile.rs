@@ -1,6 +1,6 @@
-//! Targets for a fuzzer: each takes bytes as a stranger might send them, and says what the product
-//! did wrong with them. A panic or a hang is as wrong. `fuzz/` runs them under libFuzzer, the test
-//! program `cli` over the corpus there and some thousand changes to it.
+//! Targets for a fuzzer. Each takes untrusted bytes and reports an error of the product; a panic or
+//! a hang is an error too. `fuzz/` runs the targets under libFuzzer. The test program `cli` runs
+//! them over the corpus there and some thousand mutations of it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use tempfile::TempDir;
 use crate::problem::Window;
 use crate::sample::{Kind, Sample};
 
-/// Something that reads what strangers write.
+/// A reader of untrusted bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its folder in the corpus, and of its file in `fuzz/fuzz_targets`.
+    /// Its name: also that of its folder in the corpus, and of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
-    /// Reads the bytes; whether it took them for good.
+    /// Reads the bytes. Returns whether it accepted them.
     pub run: fn(&[u8]) -> Result<bool, String>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 4] = [
     Target { name: "filter_text", run: filter_text },
     Target { name: "taps_file", run: taps_file },
@@ -42,11 +42,11 @@ pub fn fuzz(name: &str, bytes: &[u8]) {
     }
 }
 
-/// A legal filter prints as a text that reads back as itself; a refusal is short, whatever was
-/// refused.
+/// A legal filter prints as a text that parses to the same filter. A refusal is short, whatever the
+/// input.
 fn filter_text(bytes: &[u8]) -> Result<bool, String> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(false) };
-    // Such a filter is legal, and takes its time.
+    // Filters with such numbers are legal, but take long.
     let numbers = text
         .split(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c))
         .filter_map(|word| word.parse().ok());
@@ -95,8 +95,8 @@ fn judged(read: Result<Filter, String>) -> Result<bool, String> {
     }
 }
 
-/// The size of a file without a header, up to the first line's end, and the file: taken if it has
-/// that many bytes.
+/// The size of a file without a header, up to the first line's end, then the file. Accepted if it
+/// has that many bytes.
 fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let pixels = bytes.get(end + 1..).unwrap_or_default();
@@ -141,10 +141,10 @@ fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     })
 }
 
-/// The most pixels, and bytes, that a picture may have here.
+/// The most pixels, and bytes, of a picture here.
 const PIXELS: u64 = 1 << 14;
 
-/// A picture is refused, or decoded within the limits and filtered as the oracle does.
+/// A picture is refused, or decoded within the limits and filtered as the oracle filters it.
 fn picture(bytes: &[u8]) -> Result<bool, String> {
     let loaded = in_file("picture", bytes, |path| Ok(fuzz::load(path, None, PIXELS, 16 * PIXELS)))?;
     let Ok(picture) = loaded else { return Ok(false) };
@@ -235,7 +235,7 @@ fn in_file<T>(
     read(&path.map_err(|error| error.to_string())?)
 }
 
-/// Changes a few things in a file: bits, bytes, numbers, lengths; or puts a part of another one in.
+/// Changes a few bits, bytes, numbers or lengths of a file, or inserts a part of another one.
 pub fn mutated(rng: &mut Rng, bytes: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..rng.usize(1..=3) {

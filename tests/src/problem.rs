@@ -1,4 +1,4 @@
-//! What is filtered with what: windows, problems, and groups of problems that share a plan.
+//! Windows, problems, and groups of problems that share a plan.
 
 use apron::{Border, Filter, Shape};
 use fastrand::Rng;
@@ -6,10 +6,10 @@ use oracle::{Made, Products, Taps, Whole};
 
 use crate::sample::{Data, Kind};
 
-/// A filter under test: the product's, and what the tests know about it without asking.
+/// A filter under test: the product's filter, and facts about it that the tests know without it.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// What the taps are, in words.
+    /// A description of the taps.
     pub name: String,
     /// Tap columns.
     pub cols: usize,
@@ -17,17 +17,17 @@ pub struct Window {
     pub rows: usize,
     /// Column and row of the anchor.
     pub anchor: (usize, usize),
-    /// Taps, row by row; none of a window of more than [`Window::MOST`], which only bytes are made
-    /// with.
+    /// Taps, row by row. Empty if there are more than [`Window::MOST`]: such a window is tested
+    /// with bytes alone.
     pub taps: Vec<f64>,
-    /// What the filter was made from, which decides the bytes that it makes of bytes.
+    /// The form in which the filter was given. It decides the results of bytes made of bytes.
     pub made: Made,
     /// The product's filter.
     pub filter: Filter,
 }
 
 impl Window {
-    /// The most taps that are kept one by one.
+    /// The most taps that [`Window::taps`] holds.
     pub const MOST: usize = 1 << 22;
 
     /// Random taps in -1 to 1.
@@ -37,8 +37,8 @@ impl Window {
         Self::dense("random", cols, rows, &taps)
     }
 
-    /// Random taps that add up to 1, and their sizes to about `weight`: results of bytes are of all
-    /// sizes, and many in doubt.
+    /// Random taps with a sum of 1, whose magnitudes add up to about `weight`. Results of bytes
+    /// have all values, and many are uncertain.
     pub fn random_of_weight(cols: usize, rows: usize, weight: f32, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
@@ -132,7 +132,7 @@ impl Window {
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
     }
 
-    /// The sum of two products of random taps, given row by row, which the product must find.
+    /// The sum of two products of random taps, given as a table. The product must find the two.
     ///
     /// # Panics
     /// If it does not.
@@ -145,8 +145,7 @@ impl Window {
         window
     }
 
-    /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that
-    /// seldom saturate.
+    /// Random taps that are not negative, with a sum of about 1: bytes seldom saturate.
     pub fn blur(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let taps: Vec<f32> =
@@ -189,7 +188,7 @@ impl Window {
         self
     }
 
-    /// The same window turned by half a circle.
+    /// The same window rotated by 180 degrees.
     pub fn flipped(mut self) -> Self {
         self.filter = self.filter.flipped();
         self.taps.reverse();
@@ -203,8 +202,8 @@ impl Window {
         self
     }
 
-    /// A window of the same form and size whose taps are not negative and sum to 1; for a sum, a
-    /// soft mask of some size.
+    /// A window of the same form and size whose taps are not negative and sum to 1. For a sum, a
+    /// soft mask of a size of its own.
     pub fn average(&self) -> Self {
         let even = |taps: &[f64]| -> Vec<f64> {
             let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
@@ -227,18 +226,19 @@ impl Window {
         Taps { cols: self.cols, rows: self.rows, anchor: self.anchor, values: &self.taps }
     }
 
-    /// The whole taps that define bytes made of bytes.
+    /// The whole-number taps that define bytes made of bytes.
     pub fn whole(&self) -> Whole {
         Whole::new((self.cols, self.rows), self.anchor, &self.made)
     }
 
-    /// What the product computes the filter by, if it separates or is a sum of filters that do.
+    /// The products by which the filter is computed, if it is separable or a sum of separable
+    /// filters.
     pub fn products(&self) -> Option<Products<'_>> {
         Products::of(&self.filter)
     }
 
-    /// How far the product's factors may be from the taps, summed over the window; zero where it
-    /// was given factors.
+    /// The distances of the product's factors from the taps, summed over the window. Zero if the
+    /// filter was given as factors.
     pub fn split_error(&self) -> f64 {
         let Some(Products { centre, terms }) = self.products() else { return 0.0 };
         let place = self.anchor.1 * self.cols + self.anchor.0;
@@ -270,9 +270,9 @@ pub struct Problem {
     pub input: Kind,
     /// Stored type of the destination.
     pub output: Kind,
-    /// What the pixels are like.
+    /// How the pixels are generated.
     pub data: Data,
-    /// Where the pixels come from.
+    /// The seed of the pixels.
     pub seed: u64,
 }
 
@@ -294,12 +294,12 @@ impl Problem {
         Self { input, output, ..self }
     }
 
-    /// The same with so many channels.
+    /// The same with this number of channels.
     pub fn channels(self, channels: usize) -> Self {
         Self { shape: Shape { channels, ..self.shape }, ..self }
     }
 
-    /// The same with so many elements between the rows of source and destination.
+    /// The same with these gaps, in elements, between the rows of source and destination.
     pub fn gaps(self, src: usize, dst: usize) -> Self {
         Self { gaps: (src, dst), ..self }
     }

@@ -41,9 +41,9 @@ impl Implementation for Product {
     }
 }
 
-/// The variants to test on a device, but for studies, which take pixels of any type: on the CPU,
-/// where all variants of a family run the same code, the one of each family that takes every window
-/// and border.
+/// The variants to test on a device, without those for bytes alone. On the CPU all variants of a
+/// family run the same code, so one of each family is tested: the one that takes every window and
+/// border.
 pub fn variants(device: Device) -> Vec<Variant> {
     match device {
         Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
@@ -51,7 +51,8 @@ pub fn variants(device: Device) -> Vec<Variant> {
     }
 }
 
-/// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
+/// Whether a variant's summary promises a window. Every device has shared memory for a tile of
+/// 31x31 taps.
 fn promised(variant: Variant, window: &Window) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
     let slides = |most: usize| {
@@ -63,10 +64,10 @@ fn promised(variant: Variant, window: &Window) -> bool {
             cols * rows <= 31 * 31
         }
         Variant::DirectSliding => slides(17),
-        // Bytes made of bytes are not summed by several products on a GPU.
+        // Sums of several products are not promised.
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
-        // They take bytes alone, and taps that whole numbers can be, or means.
+        // They take bytes alone, and only taps that whole numbers can represent, or means.
         Variant::Matrix
         | Variant::SeparableMatrix
         | Variant::RunningSums
@@ -101,10 +102,10 @@ impl Ready for Plan {
     }
 }
 
-/// A variant on images in device memory, whose gaps and whose output are poisoned before each run:
-/// memory that the driver hands out may still hold another run's right result.
+/// A variant on images in device memory. Gaps and output are poisoned before each run, because new
+/// memory may still hold another run's right result.
 ///
-/// Pixels are converted by the tests, so only results in f32 can be asked of it.
+/// The tests convert the pixels, so results are in f32.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub struct OnDevice {
@@ -130,7 +131,7 @@ impl Implementation for OnDevice {
     }
 }
 
-/// What [`OnDevice`] prepares.
+/// The prepared form of [`OnDevice`].
 #[cfg(feature = "gpu")]
 #[derive(Debug)]
 pub struct DevicePlan {
@@ -150,8 +151,8 @@ impl Ready for DevicePlan {
         src: Source<'_, S>,
         dst: Target<'_, D>,
     ) -> Result<()> {
-        // Laid out in the other way, so that where there are several channels no stride can stand
-        // for another; and every other problem's gaps make rows begin where no vector may.
+        // The layout differs from the source's, so that with several channels a wrong stride shows.
+        // In every other problem, rows begin where vectors are not aligned.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
         let layout = if odd { image_unaligned } else { studies::image_by_rows };
         let images = [self.gpu.image(shape)?, layout(&self.gpu, shape)?];
@@ -161,8 +162,8 @@ impl Ready for DevicePlan {
     }
 }
 
-/// An image with rows an odd number of floats apart: most of them begin where no vector of floats
-/// may.
+/// An image with rows an odd number of floats apart: most of them begin where vectors of floats are
+/// not aligned.
 ///
 /// # Errors
 /// Memory and driver errors.
@@ -172,8 +173,8 @@ pub fn image_unaligned(gpu: &apron::gpu::Gpu, shape: Shape) -> Result<apron::gpu
     gpu.image_with(shape, stride, stride * shape.height)
 }
 
-/// Filters from one image on a device into the other, both poisoned before; an error if anything is
-/// written beside the pixels.
+/// Filters from one image on a device into the other, both poisoned before. A write outside the
+/// pixels is an error.
 ///
 /// # Errors
 /// Whatever stops it.
@@ -193,8 +194,8 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     let mut stream = gpu.stream()?;
     let uploaded =
         gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
-    // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the
-    // gaps as they are.
+    // Under `Border::Keep`, a window that leaves the image everywhere copies all pixels and leaves
+    // the gaps as they are.
     let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
     let copier = Plan::builder(&copier)
         .border(Border::Keep)
@@ -261,8 +262,8 @@ impl Gpu {
     }
 }
 
-/// Takes the GPU's kernels from the PTX file that `APRON_PTX` names, if it does: so another
-/// compiler's are tested.
+/// Takes the GPU's kernels from the PTX file that `APRON_PTX` names, if it is set: this tests
+/// another compiler's kernels.
 #[cfg(feature = "gpu")]
 fn take_kernels() -> Result<()> {
     if let Some(path) = std::env::var_os("APRON_PTX") {

@@ -1,5 +1,4 @@
-//! What a wrong result leaves for whoever looks for the cause: a picture of where it is wrong, and
-//! the worst pixels.
+//! Reports of failures: a picture of the wrong pixels, and a list of the worst.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use apron::Shape;
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
-/// A value that is not what it must be.
+/// A value that differs from the expected one.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrong {
     /// Column.
@@ -17,9 +16,9 @@ pub struct Wrong {
     pub y: usize,
     /// Channel.
     pub channel: usize,
-    /// What must be there, and its bits.
+    /// The expected value, and its bits.
     pub expected: (f64, u32),
-    /// What is there, and its bits.
+    /// The value found, and its bits.
     pub found: (f64, u32),
     /// The oracle's value.
     pub oracle: f64,
@@ -28,15 +27,15 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// How far it is off; infinite where a number stands against none.
+    /// The absolute error; infinite if only one of the two is a number.
     fn distance(&self) -> f64 {
         let distance = (self.found.0 - self.expected.0).abs();
         if distance.is_nan() { f64::INFINITY } else { distance }
     }
 }
 
-/// Where reports go: the folder that `APRON_REPORTS` names, none if that is empty; under cargo
-/// `target/conformance`; else `conformance-reports` beside the test program.
+/// The folder for reports: the one that `APRON_REPORTS` names, or none if that is empty; under
+/// cargo `target/conformance`; else `conformance-reports` beside the test program.
 pub fn folder() -> Option<PathBuf> {
     match std::env::var_os("APRON_REPORTS") {
         Some(folder) if folder.is_empty() => None,
@@ -52,14 +51,14 @@ pub fn folder() -> Option<PathBuf> {
     }
 }
 
-/// At most so many pixels across and down are drawn, those around the first wrong one.
+/// The most pixels across and down that are drawn, around the first wrong one.
 const DRAWN: usize = 1024;
 
 /// The number of pixels that the report of a failure lists.
 const WORST: usize = 32;
 
-/// Writes the picture and the list for a failure of `name` on a problem that is told in words;
-/// their paths, with the extension left open.
+/// Writes the picture and the list for a failure of `name` on a problem described in words. Returns
+/// their common path, with both extensions in braces.
 ///
 /// # Errors
 /// If they cannot be written.
@@ -83,8 +82,8 @@ pub fn write(
     Ok(format!("{}.{{png,json}}", stem.display()))
 }
 
-/// Black where all is right, blue where nothing was written, else red, the brighter the further
-/// off.
+/// Black where results are right, blue where nothing was written, else red: the larger the error,
+/// the brighter.
 fn draw(shape: Shape, wrong: &[Wrong]) -> RgbImage {
     let (width, height) = (shape.width.min(DRAWN), shape.height.min(DRAWN));
     let start = |at: usize, len: usize, drawn: usize| at.saturating_sub(drawn / 2).min(len - drawn);
@@ -95,7 +94,7 @@ fn draw(shape: Shape, wrong: &[Wrong]) -> RgbImage {
         let (x, y) = (wrong.x.wrapping_sub(left), wrong.y.wrapping_sub(top));
         if x < width && y < height {
             let off = wrong.distance() / wrong.expected.0.abs().max(1e-30);
-            // From a unit in the last place to a number that has nothing in common.
+            // From an error of a unit in the last place to one as large as the value.
             let bright = (255.0 + 25.0 * off.log10()).clamp(64.0, 255.0) as u8;
             let Rgb([red, _, blue]) = *picture.get_pixel(x as u32, y as u32);
             let colour = if wrong.poison { [red, 0, 255] } else { [red.max(bright), 0, blue] };
@@ -105,8 +104,8 @@ fn draw(shape: Shape, wrong: &[Wrong]) -> RgbImage {
     picture
 }
 
-/// What failed, and the values that are furthest off. A value that JSON cannot hold is null: its
-/// bits tell.
+/// A description of the failure, and the values with the greatest errors. A value that JSON cannot
+/// hold is null, with its bits beside it.
 fn list(name: &str, problem: &str, shape: Shape, wrong: &[Wrong]) -> Value {
     let mut worst: Vec<&Wrong> = wrong.iter().collect();
     worst.sort_by(|a, b| b.distance().total_cmp(&a.distance()));

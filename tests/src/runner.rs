@@ -1,5 +1,5 @@
-//! The runner: solves a problem with an implementation and holds every pixel, and everything
-//! between the pixels, to what must be there.
+//! The runner: solves a problem with an implementation, and compares every pixel and every gap with
+//! its expected value.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ pub trait Implementation: Sync {
     /// What [`Implementation::prepare`] returns.
     type Ready: Ready;
 
-    /// What it is called in a message.
+    /// The name in messages.
     fn name(&self) -> String;
 
-    /// Whether it has promised to run this window under this border, for pictures of any size.
+    /// Whether it promises to run this window under this border, for pictures of any size.
     fn must_take(&self, window: &Window, border: Border) -> bool;
 
     /// Gets ready for a window under a border.
@@ -34,9 +34,10 @@ pub trait Implementation: Sync {
     fn prepare(&self, window: &Window, border: Border) -> Result<Self::Ready>;
 }
 
-/// An implementation that waits for pictures.
+/// An implementation prepared for a window and a border.
 pub trait Ready: Sync {
-    /// Which order the sums of such an image are in; `None` if none is promised, as for spectra.
+    /// The order of sums for an image of this shape; `None` if no order is promised, as for
+    /// spectra.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it does not run this shape.
@@ -63,7 +64,7 @@ pub struct Source<'a, S> {
     pub stride: usize,
 }
 
-/// A picture to write, and what lies before and behind it.
+/// A picture to write, between two guards.
 #[derive(Debug)]
 pub struct Target<'a, D> {
     /// Guard, rows with their gaps, guard.
@@ -74,13 +75,13 @@ pub struct Target<'a, D> {
     pub stride: usize,
 }
 
-/// What came of a run over many groups.
+/// The outcome of a run over many groups.
 #[derive(Debug, Default)]
 pub struct Tally {
     runs: Mutex<BTreeMap<String, usize>>,
     failures: Mutex<Vec<String>>,
     full: AtomicBool,
-    /// Where failures are drawn, if they are.
+    /// The folder in which failures are drawn, if any.
     reports: Option<PathBuf>,
 }
 
@@ -98,7 +99,7 @@ impl Tally {
         self.runs.lock().expect("no test panics with the tally").clone()
     }
 
-    /// What went wrong; at most a handful of all.
+    /// The first few failures.
     pub fn failures(&self) -> Vec<String> {
         self.failures.lock().expect("no test panics with the tally").clone()
     }
@@ -116,7 +117,7 @@ impl Tally {
         self.fail_with(failure, || Ok(String::new()));
     }
 
-    /// Takes a failure, and what `report` says of it if it is one of the few that are kept.
+    /// Records a failure. If it is one of the first few, adds the text that `report` returns.
     fn fail_with(&self, mut failure: String, report: impl FnOnce() -> Result<String, String>) {
         let mut failures = self.failures.lock().expect("no test panics with the tally");
         if failures.len() < Self::ENOUGH {
@@ -128,7 +129,7 @@ impl Tally {
         self.full.store(failures.len() == Self::ENOUGH, Ordering::Relaxed);
     }
 
-    /// Sums it up: an error if anything failed, or if an implementation had nothing to do.
+    /// Sums up the run: an error if anything failed, or if an implementation solved no problem.
     ///
     /// # Errors
     /// All the failures kept, in one text.
@@ -157,7 +158,7 @@ pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally 
     run_into(Tally::default(), implementations, groups)
 }
 
-/// As [`run`], with a tally of the caller's.
+/// As [`run`], with the caller's tally.
 pub fn run_into<I: Implementation>(tally: Tally, implementations: &[I], groups: &[Group]) -> Tally {
     groups.par_iter().filter(|group| !group.problems.is_empty()).for_each(|group| {
         let mut ready = Vec::new();
@@ -178,15 +179,14 @@ pub fn run_into<I: Implementation>(tally: Tally, implementations: &[I], groups: 
     tally
 }
 
-/// An implementation that waits for pictures, and what is known about it.
+/// A prepared implementation, with its name and its promise.
 struct Prepared<R> {
     name: String,
     must_take: bool,
     engine: R,
 }
 
-/// An implementation may decline what it has not promised. That must not become a way out of the
-/// tests.
+/// An implementation may decline only windows that it has not promised. Anything else is a failure.
 fn declined(name: &str, must_take: bool, error: &Error, group: &Group, tally: &Tally) {
     if must_take || !matches!(error, Error::Unsupported { .. }) {
         tally.fail(format!("{name}: {}, border {}: declined: {error}", group.window, group.border));
@@ -276,7 +276,7 @@ struct Picture<S> {
     planes: Vec<Vec<f64>>,
 }
 
-/// Whether bytes are made of bytes, which whole taps define.
+/// Whether source and destination are bytes: then whole-number taps define the results.
 fn is_of_bytes(problem: &Problem) -> bool {
     (problem.input, problem.output) == (Kind::U8, Kind::U8)
 }
@@ -332,18 +332,18 @@ impl<S: Sample> Picture<S> {
     }
 }
 
-/// What must come out.
+/// The expected results.
 struct Expected<D> {
     values: Vec<D>,
     /// The oracle's values.
     oracle: Vec<f64>,
-    /// How far each result may lie from the oracle's, before it is converted; nothing where bits
+    /// How far each result may lie from the oracle's value, before conversion; `None` where bits
     /// are promised.
     allowed: Vec<Option<f64>>,
 }
 
 impl<D: Sample> Expected<D> {
-    /// Whether a result is what must be at `at`.
+    /// Whether a result is right for place `at`.
     fn admits(&self, at: usize, found: D) -> bool {
         let near = |allowed: f64| {
             let end = |sign: f64| D::nearest(self.oracle[at] + sign * allowed).value();
@@ -379,7 +379,7 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The order's own bits.
+    /// The bits of an order.
     fn bits(&mut self, order: Order) -> &[Vec<f32>] {
         let at = self.bits.iter().position(|(known, _)| *known == order).unwrap_or_else(|| {
             let size = (self.problem.shape.width, self.problem.shape.height);
@@ -394,7 +394,7 @@ impl<'a> References<'a> {
         &self.bits[at].1
     }
 
-    /// The bytes that whole taps make of each channel's.
+    /// The bytes that whole-number taps make of each channel.
     fn of_bytes<D: Sample>(&mut self) -> Expected<D> {
         let Shape { width, height, channels } = self.problem.shape;
         if self.bytes.is_empty() {
@@ -432,7 +432,7 @@ impl<'a> References<'a> {
             let tame = plane.iter().chain([&constant]).filter(|&&value| !wild(value));
             tame.fold(0.0, |greatest, value| f64::max(greatest, value.abs()))
         };
-        // Each channel for itself: one that has no room for spectra leaves the others theirs.
+        // Each channel by itself: pixels beyond the spectra's range affect only their own channel.
         let greatest: Vec<f64> = self.planes.iter().map(greatest).collect();
         let reached = |plane: &Vec<f64>| {
             let marks: Vec<bool> = plane.iter().map(|&value| wild(value)).collect();
@@ -446,7 +446,7 @@ impl<'a> References<'a> {
         };
         let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
         let oracle = self.oracle.clone();
-        // Where spectra have no room, taps are taken one by one.
+        // Beyond the spectra's range, kernels sum tap by tap.
         let loose = order.is_none();
         let bounds = |order: Option<Order>| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
@@ -463,7 +463,7 @@ impl<'a> References<'a> {
         for i in 0..len {
             let (channel, i) = (i % channels, i / channels);
             let (oracle, bits) = (oracle[channel][i], f64::from(bits[channel][i]));
-            // The references check each other: an order, rounded as it is, cannot leave the bound.
+            // The references check each other: an order's bits must lie within its bound.
             let of = |bound: f64| match (keep[i], wild[channel][i]) {
                 (true, _) => 0.0,
                 (false, true) => f64::INFINITY,
@@ -486,7 +486,7 @@ impl<'a> References<'a> {
     }
 }
 
-/// Which results' windows hold a marked pixel, or the border's constant if that is marked.
+/// Marks the results whose windows hold a marked pixel, or the border's constant if that is marked.
 fn reach(
     marks: &[bool],
     (width, height): (usize, usize),
@@ -512,11 +512,11 @@ fn reach(
     result
 }
 
-/// What is wrong with a run, in words, and each wrong value.
+/// A failed run in words, and each wrong value.
 struct Fault {
     what: String,
     wrong: Vec<Wrong>,
-    /// Whether it does not take such a picture.
+    /// Whether the implementation declined the picture.
     is_declined: bool,
 }
 

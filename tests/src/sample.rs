@@ -1,5 +1,4 @@
-//! Stored pixel types as the tests see them: with conversions of their own, random values, and a
-//! poison.
+//! Stored pixel types for the tests, with conversions of their own, random values, and a poison.
 
 use apron::{Pixel, f16};
 use fastrand::Rng;
@@ -38,7 +37,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What the pixels of a problem are like.
+/// How the pixels of a problem are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
     /// Integers over their whole range, floats of magnitude up to 1000.
@@ -55,14 +54,15 @@ pub enum Data {
     Holes,
     /// Random floats, with a few infinities among them.
     Infinite,
-    /// As `Random`, but rows repeat: two fifths down they change in the right half, and below two
-    /// thirds come rows of `Extremes`.
+    /// As `Random`, but each row repeats the row above. At two fifths of the height the right half
+    /// changes. Rows below two thirds are of `Extremes`.
     Repeated,
     /// One byte everywhere.
     Flat(u8),
     /// Two bytes, each as often as the other.
     Two(u8, u8),
-    /// Squares of so many pixels, black and white: under a wide blur all results are near 127.5.
+    /// Black and white squares with sides of this many pixels: under a wide blur all results are
+    /// near 127.5.
     Checker(u8),
     /// Bytes that grow along both axes.
     Gradient,
@@ -71,7 +71,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// The byte at a place, where the place tells it.
+    /// The byte at a place, for data that depend on the place alone.
     pub fn placed(self, (x, y): (usize, usize), channel: usize) -> Option<u8> {
         const BAYER: [u8; 16] = [0, 8, 2, 10, 12, 4, 14, 6, 3, 11, 1, 9, 15, 7, 13, 5];
         let gradient = (x + y + 85 * channel) as u8;
@@ -91,13 +91,12 @@ impl Data {
 pub trait Sample: Pixel {
     /// Which type it is.
     const KIND: Kind;
-    /// What outputs hold before a run, and what lies between rows.
+    /// The value of outputs and gaps before a run.
     const POISON: Self;
-    /// A poison that differs from the other in integer types, for pixels whose right value is the
-    /// first one.
+    /// A second poison of integer types, for pixels whose right value is the first one.
     const OTHER_POISON: Self;
 
-    /// A value of this kind.
+    /// A random value of this type.
     fn random(rng: &mut Rng, data: Data) -> Self;
     /// The value, exactly.
     fn value(self) -> f64;
@@ -105,22 +104,22 @@ pub trait Sample: Pixel {
     fn nearest(value: f64) -> Self;
     /// The bits, widened.
     fn bits(self) -> u32;
-    /// The value that the lowest bits are.
+    /// The value with these lowest bits.
     fn of_bits(bits: u32) -> Self;
 
-    /// Whether two results are the same: bit for bit, but for a NaN's payload; poison is like
+    /// Whether two results have the same bits, or are both NaN with any payload. Poison equals
     /// nothing else.
     fn same(self, other: Self) -> bool {
         self.bits() == other.bits()
             || (self.value().is_nan() && other.value().is_nan() && !self.is_poison())
     }
 
-    /// Whether this is what stood there before the run. Only floats can tell.
+    /// Whether this is the poison from before the run. Only floats can tell.
     fn is_poison(self) -> bool {
         !Self::KIND.is_integer() && self.bits() == Self::POISON.bits()
     }
 
-    /// What to put where `expected` must come.
+    /// The poison for a pixel whose right value is `expected`.
     fn poison_for(expected: Self) -> Self {
         if expected.bits() == Self::POISON.bits() { Self::OTHER_POISON } else { Self::POISON }
     }

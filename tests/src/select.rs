@@ -1,7 +1,7 @@
-//! Which problems the suites solve.
+//! The lists of problems that the suites solve.
 //!
-//! Every list is a plain function of its [`Selection`]: no state, no randomness beyond seeds that
-//! follow from the place in the list, so that the same failure comes again.
+//! Every list is a pure function of its [`Selection`]. Seeds follow from the place in the list, so
+//! every failure can be reproduced.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// What `APRON_CONFORMANCE` asks for: `small`, `emulated`, or `full` where it is not set.
+    /// The selection that `APRON_CONFORMANCE` asks for: `small`, `emulated`, or `full` if it is not
+    /// set.
     ///
     /// # Errors
     /// If it asks for something else.
@@ -35,7 +36,7 @@ impl Selection {
         }
     }
 
-    /// The problems that are solved: of a small selection one in so many.
+    /// The problems that the selection keeps: of a small selection one in `keep_one_in`.
     pub fn cut(
         self,
         keep_one_in: usize,
@@ -45,8 +46,7 @@ impl Selection {
         let step = match self {
             Self::Full => 1,
             Self::Small => keep_one_in,
-            // An odd step, as in `exhaustive` it must have no factor in common with what goes
-            // round.
+            // An odd step: in `exhaustive` it must be coprime to the lengths of the cycles.
             Self::Emulated => (keep_one_in / 4) | 1,
         };
         let keep = |i: usize| (i + offset).is_multiple_of(step);
@@ -69,7 +69,7 @@ pub const BORDERS: [Border; 6] = [
     Border::Keep,
 ];
 
-/// Pairs of stored types that occur beside f32 to f32, for lists that go round.
+/// Pairs of stored types other than f32 to f32, for lists that cycle through them.
 const STORED: [(Kind, Kind); 8] = [
     (Kind::U8, Kind::U8),
     (Kind::U16, Kind::U16),
@@ -81,12 +81,12 @@ const STORED: [(Kind, Kind); 8] = [
     (Kind::F32, Kind::F16),
 ];
 
-/// A seed for number `index` of list `list`.
+/// A seed for problem `index` of list `list`.
 pub fn seed(list: u64, index: usize) -> u64 {
     (list << 32 | index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
 }
 
-/// The anchor in the middle, in each corner, or elsewhere, by turns.
+/// Puts the anchor in the middle, in each corner or elsewhere: `turn` cycles through these.
 fn turn_anchor(window: Window, turn: usize) -> Window {
     let (cols, rows) = (window.cols, window.rows);
     match turn % 8 {
@@ -121,8 +121,8 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
                         .gaps(turn % 3, turn % 5);
                     [plain, stored]
                 });
-                // 47 has no factor in common with what goes round, and each group has more problems
-                // than that.
+                // 47 is coprime to the lengths of the cycles, and each group has more problems than
+                // that.
                 let problems = selection.cut(47, problems, number * 5);
                 groups.push(Group { window, border, problems });
             }
@@ -180,8 +180,9 @@ const SIZES: [(usize, usize); 16] = [
     (1000, 37),
 ];
 
-/// Larger windows over `SIZES` under every border. A window meets every size on which it costs less
-/// than so many multiplications, large images under a third of the borders each.
+/// Larger windows over `SIZES` under every border. A window meets every size for which it needs
+/// less than 4 Mi multiplications. A full selection adds sizes up to 192 Mi, under a third of the
+/// borders each.
 pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
@@ -219,7 +220,8 @@ pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     groups
 }
 
-/// Every pair of stored types with one to four channels, rows apart, on a picture of a few tiles.
+/// Every pair of stored types with one to four channels, with gaps between rows, on a picture of a
+/// few tiles.
 pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
@@ -238,7 +240,7 @@ pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     }
                 }
             }
-            // Eleven has no factor in common with what goes round.
+            // The step of an emulated selection, 11, is coprime to the lengths of the cycles.
             let problems = selection.cut(44, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
@@ -305,9 +307,9 @@ pub fn tile_ends(_: &Window) -> [Vec<usize>; 2] {
     [vec![64, 512], vec![64, 128]]
 }
 
-/// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to:
-/// what is right for a tile inside the image and wrong for one that meets its edge by a pixel shows
-/// there alone. `ends` are the columns and the rows, counted without a window, at which tiles end.
+/// Images that end within two pixels of the end of a tile, with or without its apron. Only these
+/// show an error in a tile that crosses the image's edge by a pixel. `ends` are the columns and the
+/// rows at which tiles end, without a window.
 pub fn seams(
     selection: Selection,
     windows: Vec<Window>,
@@ -326,7 +328,7 @@ pub fn seams(
                 .flat_map(|end| aprons.clone().map(move |(more, less)| end + more - less));
             ends.flat_map(|end| end - 2..end + 2).collect()
         };
-        // Large enough the other way that tiles lie inside.
+        // Large enough along the other axis that some tiles lie inside.
         let (across, down) = (70 + 2 * window.cols, 23 + 2 * window.rows);
         let widths =
             around(columns, window.cols, window.anchor.0).into_iter().map(|width| (width, down));
@@ -338,7 +340,7 @@ pub fn seams(
                 Problem::new(width, height, seed(13, groups.len() * 100 + i))
             };
             let problems: Vec<_> = sizes.iter().enumerate().map(problem).collect();
-            // In slow runs small windows have more of them.
+            // Slow runs keep more problems of small windows.
             let keep_one_in = if window.cols * window.rows <= 25 { 12 } else { 48 };
             let problems = selection.cut(keep_one_in, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
@@ -347,9 +349,9 @@ pub fn seams(
     groups
 }
 
-/// Images past what a grid holds in one of its axes, three times over where the window is small:
-/// 65535 blocks, of any height that a kernel might have. Slow runs have shorter grids
-/// (`APRON_GRID_ROWS`), and images to go with them.
+/// Images that need more than the 65,535 blocks that a grid takes along one axis, for any block
+/// height. A small window needs three times as many. Slow runs have shorter grids
+/// (`APRON_GRID_ROWS`) and smaller images.
 pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let border = |i: usize| BORDERS[(i + 3) % 6];
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
@@ -358,7 +360,7 @@ pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
             Selection::Full => {
                 vec![(1, 65535 * 8 + 13), (1, times * 65535 * 64 + 13), (65535 * 32 + 7, 2)]
             }
-            // Three turns of five strips, the highest that there are.
+            // Three iterations of a grid of five strips with 512 rows, the highest strips.
             Selection::Small | Selection::Emulated => vec![(1, 3 * 5 * 512 + 37), (99 * 32 + 7, 2)],
         };
         let problem =
@@ -369,8 +371,8 @@ pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
 }
 
 /// Windows and images for which each loop over chunks of taps, parts of a window or tiles takes
-/// three turns and a part of one: a window, and the sizes that it meets, each under a reflection
-/// and under another border.
+/// three iterations and a partial one. A pair is a window and its problems; each goes under a
+/// reflection and under another border.
 pub fn turns(pairs: Vec<(Window, Vec<Problem>)>) -> Vec<Group> {
     let groups = pairs.into_iter().enumerate().flat_map(|(w, (window, problems))| {
         let borders = [[Border::Reflect, Border::Reflect101][w % 2], BORDERS[[0, 4, 1, 5][w % 4]]];

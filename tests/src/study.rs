@@ -1,5 +1,5 @@
-//! Studies as implementations: on the CPU, and on images in device memory. Only results in f32 can
-//! be asked of them.
+//! Studies as implementations: on the CPU, and on images in device memory. Their results are in
+//! f32.
 
 use apron::{Border, Image, Result, Shape};
 use oracle::Order;
@@ -10,7 +10,8 @@ use crate::product::put;
 use crate::runner::{Implementation, Ready, Source, Target};
 use crate::sample::Sample;
 
-/// What a study's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
+/// Whether a study's summary promises a window. Every device has shared memory for a tile of 31x31
+/// taps.
 fn promised(study: Study, window: &Window, border: Border) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
     // Square, odd, with the anchor in the middle.
@@ -37,7 +38,7 @@ fn promised(study: Study, window: &Window, border: Border) -> bool {
         | Study::ClassSeparable
         | Study::ClassSteps => constant && separates && central(17, 17),
         Study::PaperSeparable | Study::PaperLooped => constant && separates && central(3, 33),
-        // It has a limit of its own for the image.
+        // It has its own limit on the image's size.
         Study::PaperTexture => false,
         Study::PaperIdle => constant && tile(16, 16) <= 1024 && cols * rows <= 31 * 31,
         Study::PaperHalfIdle => {
@@ -57,7 +58,7 @@ fn promised(study: Study, window: &Window, border: Border) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct OnCpu(pub Study);
 
-/// What [`OnCpu`] prepares.
+/// The prepared form of [`OnCpu`].
 #[derive(Debug)]
 pub struct Prepared {
     study: Study,
@@ -109,12 +110,12 @@ impl Ready for Prepared {
 pub struct OnDevice {
     /// The study.
     pub study: Study,
-    /// Whether the channels of the source take turns row by row, rather than plane by plane; the
-    /// result is laid out in the other way.
+    /// Whether the source interleaves channels row by row, rather than plane by plane. The result
+    /// has the other layout.
     pub by_rows: bool,
 }
 
-/// What [`OnDevice`] prepares.
+/// The prepared form of [`OnDevice`].
 #[cfg(feature = "gpu")]
 #[derive(Debug)]
 pub struct DevicePrepared {
@@ -126,8 +127,7 @@ pub struct DevicePrepared {
 
 #[cfg(feature = "gpu")]
 impl DevicePrepared {
-    /// A plan of its own for each run: it has an intermediate image, and problems are solved side
-    /// by side.
+    /// A plan for each run: a plan has an intermediate image, and problems are solved in parallel.
     fn plan(&self) -> Result<studies::StudyPlan> {
         self.study.study.plan(&self.filter, self.border, &self.gpu, None)
     }

@@ -12,8 +12,8 @@ use crate::sample::Kind;
 use crate::study::OnCpu;
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and
-/// `name::gpu-memory`, which takes those with results in f32. Each runs every variant that the
-/// family has there.
+/// `name::gpu-memory` for problems with results in f32. Each runs every variant of the family on
+/// its device.
 pub fn trials(
     name: &str,
     family: Family,
@@ -45,8 +45,8 @@ fn products(variants: &[Variant], device: Device) -> Vec<Product> {
     variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect()
 }
 
-/// The tests of one list of problems for studies, those with results in f32: `name::cpu`,
-/// `name::gpu-memory`, and `name::gpu-rows` with images whose channels take turns row by row.
+/// The tests of one list of problems for studies, which take only problems with results in f32:
+/// `name::cpu`, `name::gpu-memory`, and `name::gpu-rows` with channels interleaved row by row.
 pub fn trials_of_studies(
     name: &str,
     studies: &'static [Study],
@@ -106,7 +106,7 @@ fn studies_in_device_memory(_: &str, _: &[Study], _: bool, _: Vec<Group>) -> Res
     no_gpu()
 }
 
-/// In the place of a test that a build without the feature `gpu` does not have.
+/// Replaces a test that a build without the feature `gpu` does not have.
 ///
 /// # Errors
 /// Always.
@@ -115,7 +115,7 @@ pub fn no_gpu() -> Result<(), Failed> {
     Err("this build has no GPU support".into())
 }
 
-/// A test that needs the GPU: ignored where there is none, failed at once where there is one that
+/// A test that needs the GPU: ignored if there is none, and failed at once if there is one that
 /// does not work.
 pub fn gpu_trial(
     name: &str,

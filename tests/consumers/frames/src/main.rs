@@ -1,5 +1,5 @@
-//! Everything that has a handle of the driver's, without the crate cust: memory, streams, events,
-//! kernels, graphs, and their errors.
+//! Every object with a driver handle, without the crate cust: memory, streams, events, kernels,
+//! graphs, and their errors.
 
 use apron::gpu::{Gpu, HostImage};
 use apron::{Border, Device, Error, Filter, Image, Plan, Shape};
