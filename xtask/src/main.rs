@@ -62,8 +62,8 @@ enum Task {
     Ptx(ptx::Options),
     /// Pack the packages as crates.io gets them, with the kernels' PTX inside.
     Package(package::Options),
-    /// Make what a release consists of: the tool's archive, the packages, the wheel, checksums, a
-    /// bill of materials.
+    /// Make the files of a release: the tool's archive, the packages, the wheel, checksums, a bill
+    /// of materials.
     Dist(dist::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,
