@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (package, folder) in KERNELS {
         CudaBuilder::new(fs::canonicalize(folder)?)
             .arch(target)
-            // As rustc: a product and a sum are one operation only where the source says so.
+            // As in rustc, a product and a sum are one operation only where the source says so.
             .fma_contraction(false)
             .copy_to(out.join(package).with_extension("ptx"))
             .build()

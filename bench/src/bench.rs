@@ -1,4 +1,4 @@
-//! `bench`: every case checked, then measured.
+//! `bench`: checks every case, then measures it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ pub struct Options {
     /// Where to measure: auto, cpu, gpu:N. With a GPU, the CPU is measured in small cases.
     #[arg(long, default_value = "auto")]
     device: Device,
-    /// Only cases whose name contains this text, such as 8192x8192, or one of several: f32-,u8 are
-    /// those of docs/cpu.md.
+    /// Only cases whose name contains this text, such as 8192x8192, or one of several texts
+    /// separated by commas: f32-,u8 are the cases of docs/cpu.md.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter_case: String,
     /// Also measure cases of up to 32768x32768 pixels.
@@ -47,15 +47,14 @@ pub struct Options {
     common: output::Common,
 }
 
-/// The most multiply-adds with which a case of the GPU's suite is measured on the CPU: if there is
-/// a GPU, on the CPU alone in few rounds, on the CPU alone in all rounds.
+/// The most multiply-adds with which the CPU measures a case of the GPU's suite: where there is a
+/// GPU; on the CPU alone in few rounds; on the CPU alone in all rounds.
 const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
 
 /// The most runs of a contender on the CPU.
 const TURNS: usize = 7;
 
-/// The most values with which the start of a kernel matters: such cases are also replayed from
-/// graphs.
+/// The most values with which launch overhead matters: such cases are also replayed from graphs.
 const SMALL: usize = 1 << 22;
 
 /// The variants that are measured on pictures beside the one that a plan chooses.
@@ -163,14 +162,14 @@ pub fn run(options: &Options) -> Result<()> {
         }
         let context = || format!("case {}", case.name());
         eprintln!("{}", case.name());
-        // Peers run where we are compared with them.
+        // The CPU's peers run only where no GPU is measured.
         if on_cpu {
             let peers = if gpu.is_none() { peers.as_mut() } else { None };
             let with_linked = options.peers && gpu.is_none();
             let rows = match case.stored {
                 Stored::U8 => bench.on_cpu::<u8>(peers, with_linked, &mut report.skipped),
                 Stored::F32 => bench.on_cpu::<f32>(peers, with_linked, &mut report.skipped),
-                // Only pictures on a GPU are stored in these.
+                // Only pictures in a GPU's memory have these types.
                 Stored::U16 | Stored::F16 => Ok(Vec::new()),
             };
             report.rows.extend(rows.with_context(context)?);
@@ -259,7 +258,7 @@ struct Label {
 }
 
 impl Bench<'_> {
-    /// Our variants and the peers run in turn, so that other load affects all of them.
+    /// Our variants and the peers alternate, so that other load affects all of them.
     fn on_cpu<P: Linked>(
         &self,
         peers: Option<&mut Peers>,
@@ -273,7 +272,7 @@ impl Bench<'_> {
         let peers = peers.map(RefCell::new);
         let mut contest = OnCpu::new(problem, Turn::after)?;
 
-        // The default: a plan that chooses.
+        // The default: a plan that chooses its variant.
         let class = case.form.class();
         let plan = Plan::builder(&filter).device(Device::Cpu).build()?;
         let family = plan.variant_for(case.shape())?.family();
@@ -330,7 +329,7 @@ impl Bench<'_> {
         let problem = Problem { filter: &filter, border: Border::default(), src: &src };
         let mut contest = OnGpu::new(gpu, problem, gpu.upload(&src.view())?)?;
         let (mut labels, mut direct) = (Vec::new(), None);
-        // Bytes alone are for the tensor cores.
+        // Variants for the tensor cores accept only bytes, not f32.
         for variant in Variant::all().filter(|variant| !variant.takes_bytes_alone()) {
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
             let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
@@ -366,7 +365,7 @@ impl Bench<'_> {
         Ok(rows.list)
     }
 
-    /// A row for each library that has the case open on the GPU.
+    /// Adds a row for each library that accepted the case on the GPU.
     fn rivals(
         &self,
         peers: &mut Peers,
@@ -395,8 +394,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The plan that chooses, then variants made for the case's filter, then the peers: on pictures
-    /// as they are stored.
+    /// Measures pictures in a GPU's memory: first the plan that chooses, then variants for the
+    /// case's filter, then the peers.
     fn pictures<S: Random, D: Random>(
         &self,
         ordinal: u32,
@@ -415,9 +414,9 @@ impl Bench<'_> {
         };
         contest.enter(CHOSEN.to_owned(), build(None)?)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
-        // Naive kernels would take most of the time, and are no news.
+        // Naive kernels are not in `FAST`: they would take most of the time.
         let others = Variant::all().filter(|variant| !self.quick && FAST.contains(variant));
-        // All taps of a product as whole numbers may be faster than its row and its column.
+        // All taps of a product in integers (`Matrix`) may be faster than its row and its column.
         let fits =
             |variant: &Variant| *variant == Variant::Matrix || Class::of(variant.family()) == class;
         for variant in others.filter(fits) {
@@ -442,13 +441,14 @@ impl Bench<'_> {
     /// The checksum that a family's result should have.
     fn sum<P: Random>(&self, family: Family) -> Option<u64> {
         match Order::of(family) {
-            // Integers are rounded as if from the exact sum, in any order of summation.
+            // 8-bit results are rounded as if from the exact sum, so they are the same in any
+            // order.
             Some(_) if P::SCALAR == Scalar::U8 => self.case.sums[self.case.form.class() as usize],
             _ => self.case.sum(family),
         }
     }
 
-    /// Ours.
+    /// The label of one of our variants.
     fn label(&self, family: Family, class: Class) -> Label {
         Label {
             who: Who::Apron,

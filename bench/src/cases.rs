@@ -34,11 +34,11 @@ pub struct Case {
 /// Which table of [`cases`] a case comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// Images of f32, first of all for a GPU.
+    /// Images of f32, chosen for a GPU.
     Gpu,
-    /// Images as they are filtered on a CPU, f32 and u8.
+    /// Images of f32 and u8, chosen for a CPU.
     Cpu,
-    /// Pictures in a GPU's memory, as they are stored: channels side by side, mostly bytes.
+    /// Pictures in a GPU's memory with interleaved channels, mostly u8.
     Pictures,
 }
 
@@ -72,7 +72,7 @@ pub enum Form {
     Gradient,
 }
 
-/// How a filter is given to a contender: two ways with different costs.
+/// The form in which a contender gets a filter. The two have different costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -85,13 +85,13 @@ pub enum Class {
 /// A goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// At least so many percent of the limit.
+    /// At least this percentage of the limit.
     Limit(f64),
-    /// At most so many microseconds, on an H200.
+    /// At most this many microseconds on an H200.
     Micros(f64),
     /// No slower than any rival.
     Rivals,
-    /// At most this part of OpenCV's time.
+    /// At most this fraction of OpenCV's time.
     OpenCv(f64),
 }
 
@@ -136,14 +136,14 @@ const GPU: &[Row] = &[
     (32768, 32768, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], true),
 ];
 
-/// Numbers of taps, of the columns of the second table.
+/// Tap columns and rows of the filters, one entry for each column of the second table.
 const CPU_TAPS: [usize; 6] = [3, 5, 7, 9, 17, 31];
 
-/// One row of the second table: the stored type, channels, the form, the goals as parts of OpenCV's
-/// time, checksums.
+/// One row of the second table: stored type, channels, form, goals as fractions of OpenCV's time,
+/// checksums.
 type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
 
-/// All with 2048x2048 pixels.
+/// The second table. All images have 2048x2048 pixels.
 #[rustfmt::skip]
 const CPU: &[CpuRow] = &[
     (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [
@@ -172,8 +172,8 @@ const CPU: &[CpuRow] = &[
     ]),
 ];
 
-/// Some rows of the third table: images, columns and rows of each; the stored type, channels, the
-/// results' type; and the filters.
+/// Rows of the third table that share an image: (images, columns and rows of each), (stored type,
+/// channels, type of the results), filters.
 type Pictures = ((usize, usize, usize), (Stored, usize, Stored), &'static [(Form, usize)]);
 
 /// The filters of the large pictures of bytes.
@@ -188,7 +188,7 @@ const ALL_FILTERS: &[(Form, usize)] = &[
     (Form::Gaussian, 33),
 ];
 
-/// Further windows of large pictures of one channel, up to those for which spectra are faster.
+/// Further windows for large pictures of one channel, up to sizes at which spectra are faster.
 const WIDE_FILTERS: &[(Form, usize)] = &[
     (Form::Random, 9),
     (Form::Random, 13),
@@ -197,11 +197,11 @@ const WIDE_FILTERS: &[(Form, usize)] = &[
     (Form::Gaussian, 9),
 ];
 
-/// The filters of video's frames.
+/// The filters of video frames.
 const FRAME_FILTERS: &[(Form, usize)] =
     &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
 
-/// The filters of many frames at once.
+/// The filters of a batch of frames.
 const BATCH_FILTERS: &[(Form, usize)] =
     &[(Form::Random, 3), (Form::Random, 5), (Form::Gaussian, 17)];
 
@@ -325,17 +325,18 @@ impl Form {
     }
 }
 
-/// The sigma in pixels that OpenCV's `getGaussianKernel` has for a number of taps.
+/// The sigma in pixels that OpenCV's `getGaussianKernel` derives from a number of taps.
 fn sigma(taps: usize) -> f64 {
     0.3 * ((taps as f64 - 1.0) / 2.0 - 1.0) + 0.8
 }
 
 impl Form {
-    /// A filter of so many tap columns and rows; of a gradient, its derivative along a row. Random
-    /// taps add up to 1 if `level`, a Gaussian's always do, a derivative's never.
+    /// A filter of `taps` columns and `taps` rows; for a gradient, its derivative along a row.
+    /// Random taps add up to 1 if `level`. The taps of a Gaussian always do, the taps of a
+    /// derivative never.
     ///
     /// # Errors
-    /// Those of [`Filter`]; none for up to some thousands of taps.
+    /// The errors of [`Filter`]; none for up to some thousands of taps.
     pub fn filter(self, taps: usize, level: bool) -> Result<Filter> {
         let mut random = fastrand::Rng::with_seed(taps as u64);
         let mut some = |count| {
@@ -349,7 +350,7 @@ impl Form {
                 let row = some(taps);
                 Filter::separable(&row, &some(taps))
             }
-            // With the sigma of a window of SciPy's radius.
+            // A window of this size has SciPy's radius, 4 sigma.
             Self::Unsharp => Filter::unsharp((taps / 2) as f64 / 4.0, 1.0),
             Self::Gaussian => {
                 let (middle, sigma) = ((taps / 2) as f64, sigma(taps));
@@ -399,7 +400,7 @@ impl std::fmt::Display for Goal {
 
 /// A pixel type that cases are made of.
 pub trait Random: Pixel + bytemuck::NoUninit + Into<f64> {
-    /// The value of a result's memory before it is computed; for floats, never a right result.
+    /// Fills a result's memory before it is computed. For floats, this is never a correct result.
     const POISON: Self;
 
     /// A random value.
@@ -498,7 +499,7 @@ impl Case {
         }
     }
 
-    /// Whether the filter is given in a class: a product is measured both ways on a GPU.
+    /// Whether the case is measured in a class. On a GPU, a product is measured in both.
     pub fn has(&self, class: Class) -> bool {
         class == self.form.class() || (self.suite == Suite::Gpu && class == Class::Dense)
     }
@@ -531,7 +532,7 @@ impl Case {
         self.form.filter(self.taps, self.suite != Suite::Gpu)
     }
 
-    /// What a plan computes: the filter, or the gradient.
+    /// The plan's step: the filter, or the gradient.
     ///
     /// # Errors
     /// As [`Case::filter`].
@@ -595,7 +596,7 @@ mod tests {
         for case in cases() {
             let name = case.name();
             let class = case.form.class();
-            // Every value of a picture is compared with the CPU's.
+            // Pictures need no checksum: every value is compared with the CPU's result.
             let compared = case.suite == Suite::Pictures;
             assert!(
                 case.sums[class as usize].is_some() || case.width > 16384 || compared,

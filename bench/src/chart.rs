@@ -3,7 +3,7 @@
 /// One chart.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// For a file: letters, digits and hyphens.
+    /// The name in files: letters, digits and hyphens.
     pub(crate) name: String,
     pub(crate) title: String,
     /// The drawing, with its style inside.

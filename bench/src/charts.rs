@@ -49,7 +49,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0xb5, 0x55, 0x4d),
 ];
 
-/// Ink and grid as they are drawn; the style gives them the colours of the reader's scheme.
+/// Placeholder colours of ink and grid; [`STYLE`] replaces them with those of the reader's scheme.
 const INK: RGBColor = RGBColor(0x01, 0x02, 0x03);
 const GRID: RGBColor = RGBColor(0x03, 0x02, 0x01);
 
@@ -92,8 +92,7 @@ fn form(class: Class) -> &'static str {
 /// Device, class, and the value that the rows share.
 type Key = (String, Class, String);
 
-/// Rows grouped by what they share, each with its x; only groups with at least two places on the x
-/// axis.
+/// Rows with the same key, each with its x; only groups with at least two values of x.
 fn groups(
     report: &Report,
     split: impl Fn(&Row) -> (String, f64),
@@ -109,11 +108,11 @@ fn groups(
 }
 
 impl Figure {
-    /// The best of ours, the limit, and every peer.
+    /// Our best time at each x, the limit, and every peer.
     fn new(kind: &str, key: &Key, title: String, x: &'static str, rows: Vec<(f64, &Row)>) -> Self {
         let mut lines: BTreeMap<(u8, String), BTreeMap<u64, f64>> = BTreeMap::new();
         let mut least = |order, label: &str, x: f64, y: f64| {
-            // The bits of positive numbers are in the numbers' order.
+            // The bits of positive floats sort as the numbers do.
             let best =
                 lines.entry((order, label.to_owned())).or_default().entry(x.to_bits()).or_insert(y);
             *best = best.min(y);
@@ -218,19 +217,19 @@ fn chart(
 pub(crate) struct Bars {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// For each group of bars.
+    /// One for each group of bars.
     pub(crate) labels: Vec<String>,
     /// A name, and a value for each group.
     pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// Lines over places on an axis that are as far from each other.
+/// Lines over labels on an axis, at equal distances.
 pub(crate) struct Lines {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) x: String,
     pub(crate) y: &'static str,
-    /// For each place.
+    /// One for each place on the axis.
     pub(crate) labels: Vec<String>,
     pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
 }
@@ -239,7 +238,7 @@ pub(crate) struct Lines {
 pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
     const HEAD: i32 = 68;
     const THICK: i32 = 15;
-    // Labels end, and bars begin, here; behind the longest bar there is room for its value.
+    // x where labels end and bars begin; the longest bar leaves room for its value.
     const LEFT: i32 = 232;
     const LONGEST: i32 = 420;
     let group = THICK * bars.series.len() as i32 + 10;
@@ -255,7 +254,7 @@ pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
         for ((name, _), colour) in bars.series.iter().zip(COLOURS) {
             root.draw(&Rectangle::new([(x, 41), (x + 12, 53)], colour.filled()))?;
             root.draw(&Text::new(name.clone(), (x + 18, 48), text(14, HPos::Left)))?;
-            // About as wide as the letters are.
+            // About the width of the text.
             x += 40 + 8 * name.chars().count() as i32;
         }
         for (i, label) in bars.labels.iter().enumerate() {
@@ -276,7 +275,7 @@ pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
     drawn.map_err(|error| anyhow!("drawing {}: {error}", bars.name))
 }
 
-/// Draws lines, over a logarithmic axis where values lie far apart.
+/// Draws lines, over a logarithmic axis if the values differ by more than a factor of 6.
 pub(crate) fn lines(lines: &Lines) -> Result<Chart> {
     let values = || lines.series.iter().flat_map(|(_, values)| values).flatten().copied();
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
@@ -347,18 +346,18 @@ impl Lines {
     }
 }
 
-/// The roofline: arithmetic rate against arithmetic for each byte; for a GPU whose peak was
+/// The roofline: arithmetic rate against operations for each byte. Only for a GPU whose peak was
 /// measured.
 fn roofline(report: &Report) -> Option<Figure> {
     let peak = report.gpu.as_ref()?.fma_teraflops?;
     let rows = || report.rows.iter().filter(|row| row.device.starts_with("gpu"));
-    // The copy of the largest image is the least held up by its start.
+    // Launch overhead affects the copy of the largest image least.
     let copy = rows()
         .filter(|row| row.who == Who::Copy)
         .max_by(|a, b| a.megapixels.total_cmp(&b.megapixels))?;
     let channels =
         copy.pixel.split_once(" x").and_then(|(_, count)| count.parse::<f64>().ok()).unwrap_or(1.0);
-    // Millions of bytes in a microsecond.
+    // Megabytes in a microsecond are terabytes in a second.
     let terabytes = copy.megapixels * channels * 8.0 / copy.median_us;
     let mut series = Vec::new();
     for (label, class) in [("apron, window", Class::Dense), ("apron, row and column", Class::Pair)]
@@ -366,7 +365,7 @@ fn roofline(report: &Report) -> Option<Figure> {
         let mut best: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for row in rows().filter(|row| row.who == Who::Apron && row.class == Some(class)) {
             let Some(intensity) = row.flops_per_byte else { continue };
-            // Both in the bytes that each pixel is read and written with.
+            // 8 bytes for each f32 value, which is read and written.
             let bytes = 8.0
                 * row.megapixels
                 * row.pixel.split_once(" x").map_or(1.0, |(_, n)| n.parse().unwrap_or(1.0));

@@ -12,14 +12,14 @@ use crate::cases::Random;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checked {
     pub(crate) against: Against,
-    /// The greatest difference, if it need not be the same.
+    /// The greatest difference, if the bits may differ.
     pub(crate) difference: Option<f64>,
-    /// How many values differ, of another library's integers.
+    /// How many values differ, for integers of another library.
     pub(crate) differ: Option<u64>,
     pub(crate) checksum: Option<u64>,
 }
 
-/// What a result was compared with.
+/// The reference with which a result was compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Against {
     /// Nothing: it is a copy, or was not checked.
@@ -27,7 +27,7 @@ pub(crate) enum Against {
     Nothing,
     /// Sums in f64, or the bytes of whole taps, at a thousand places.
     F64,
-    /// That, and a checksum.
+    /// As [`Against::F64`], and a checksum.
     F64AndSum,
     /// All bits of the first contender's result in the same order, whose name this is.
     First(String),
@@ -35,9 +35,9 @@ pub(crate) enum Against {
     Cpu,
     /// The direct result, within the tolerance for spectra.
     Direct,
-    /// All bits of the same work, not recorded.
+    /// All bits of the same work, run without a recording.
     NotRecorded,
-    /// Our result: this one is another library's. With a remark.
+    /// Our result, for another library's result. With a remark.
     Apron(String),
 }
 
@@ -116,8 +116,8 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
     Ok(difference)
 }
 
-/// Compares a thousand values with sums in f64, bytes made of bytes with their definition: see
-/// [`oracle::spots`].
+/// Compares a thousand values with sums in f64, or 8-bit results of 8-bit images with their
+/// definition: see [`oracle::spots`].
 pub(crate) fn spots<S: Random, D: Random>(
     filter: &Filter,
     border: Border,

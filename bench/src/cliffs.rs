@@ -1,25 +1,25 @@
-//! `bench cliffs`: 8-bit results beside those in f32, over filters, sizes and contents; and the
-//! steps where time grows much faster than work. On the CPU, bytes to f32 stand beside bytes to
-//! bytes; on a GPU, where pictures lie in its memory, planes of f32.
+//! `bench cliffs`: times of 8-bit results beside f32 results, over filters, sizes and contents. It
+//! also finds steps at which time grows much faster than work. On the CPU, sources are bytes for
+//! both results. On a GPU, whose memory holds the pictures, f32 results come from planes of f32.
 //!
-//! A byte is correctly rounded, so results that f32 leaves uncertain are computed again. How many
-//! depends on the filter and on the picture. The rules:
+//! A byte is correctly rounded, so results that f32 leaves uncertain are computed again. Their
+//! number depends on the filter and on the picture. The rules:
 //!
-//! - 8 bits take at most 1.1 times as long as f32 while under 0.5 % of the results are uncertain,
-//!   else at most 2.3 times; and 3 us more. A result counts as uncertain if it lies within
-//!   `2^-24 * 255 * (cols + rows) / 2` of a half: about the error of f32 sums in sequence whose
-//!   taps add up to 1.
+//! - 8-bit results take at most 1.1 times as long as f32 while under 0.5 % of the results are
+//!   uncertain, else at most 2.3 times. 3 us are added. A result counts as uncertain if it lies
+//!   within `2^-24 * 255 * (cols + rows) / 2` of a half. This is about the error of sequential f32
+//!   sums whose taps add up to 1.
 //! - Tables of more than 10,000 taps take at most 4 times as long as f32.
 //! - On patterns, where all results may be uncertain, products of a row and a column, their sums
 //!   and means take at most 4 times as long as on noise. Tables take at most 4 times as long as
 //!   f32.
-//! - From one size to the next, time grows at most 1.6 times as fast as work: a copy's time, and
-//!   what the cheapest way takes at the processor's speed, be it tap by tap, by rows and columns or
-//!   by spectra. Single taps are no measure for others.
+//! - From one size to the next, time grows at most 1.6 times as fast as work. Work is the time of a
+//!   copy, and of the cheapest algorithm at the processor's speed: tap by tap, by rows and columns,
+//!   or by spectra. Windows of a single tap are left out of this comparison.
 //!
-//! Rows that break a rule are measured again, as a machine may have been slow at that time.
+//! Rows that break a rule are measured again, because the machine may have been slow at that time.
 //!
-//! Then come float pictures with NaN, infinities, great and subnormal pixels (`special.rs`).
+//! Last come float pictures with NaN, infinities, huge and subnormal pixels (`special.rs`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,8 +63,8 @@ pub struct Options {
     /// How often rows that break a rule are then measured again; the least time counts.
     #[arg(long, default_value_t = 2)]
     again: usize,
-    /// Take the time that the threads were running, divided by their number: for machines with
-    /// other work. Linux alone tells it.
+    /// Count the time that the threads were running, divided by their number: for machines with
+    /// other load. Linux only.
     #[arg(long)]
     cpu_time: bool,
     /// The folder of the picture.
@@ -75,17 +75,17 @@ pub struct Options {
     json: Option<PathBuf>,
 }
 
-/// How a filter can be computed at least cost.
+/// The cheapest algorithm for a filter.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Dense,
-    /// By so many rows and columns.
+    /// By this many pairs of a row and a column.
     Passes(usize),
     /// By running sums.
     Counted,
 }
 
-/// Every filter with its text and the way it can be computed: in each list, in order of size.
+/// Every filter, with its text and its cheapest algorithm. Each list is in order of size.
 fn filters() -> Result<Vec<Vec<(String, Filter, Way)>>> {
     let presets = |name: &str, values: &[f64], way: Way| -> Result<Vec<_>> {
         values
@@ -130,22 +130,23 @@ fn filters() -> Result<Vec<Vec<(String, Filter, Way)>>> {
     ])
 }
 
-/// A processor's speed: nanoseconds for a result, about.
+/// A processor's approximate speed, in nanoseconds for one result.
 struct Speed {
-    /// To read and to write a byte: a copy.
+    /// To read and write one byte: a copy.
     memory: f64,
-    /// For a tap of a window, and for one of a pass.
+    /// For one tap of a window, and for one tap of a pass.
     tap: f64,
     pass_tap: f64,
-    /// To convert and to store what a pass makes.
+    /// To convert and store one result of a pass.
     line: f64,
-    /// By spectra, with small windows.
+    /// By spectra, for small windows.
     spectra: f64,
-    /// By running sums, and for a column more of theirs.
+    /// By running sums, and the increase for each column of the window. `None` if the processor has
+    /// no such algorithm.
     counted: Option<(f64, f64)>,
 }
 
-/// One core with AVX-512. Copies are of pictures that its cache holds, as those of the list.
+/// One core with AVX-512. `memory` is for pictures that fit the cache, as those of the list do.
 const CORE: Speed = Speed {
     memory: 0.03,
     tap: 0.0125,
@@ -165,7 +166,7 @@ const H200: Speed = Speed {
     counted: None,
 };
 
-/// Nanoseconds for a result at a processor's speed.
+/// The work for one result: estimated nanoseconds at a processor's speed.
 fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     let (cols, rows) = (filter.cols() as f64, filter.rows() as f64);
     let dense = speed.tap * cols * rows;
@@ -181,7 +182,7 @@ fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     }
 }
 
-/// A measured case, and what it breaks.
+/// A measured case, and the rule that it breaks.
 #[derive(Debug, Serialize)]
 struct Row {
     content: &'static str,
@@ -189,13 +190,13 @@ struct Row {
     /// The least times.
     bytes_ms: f64,
     floats_ms: f64,
-    /// Part of the results.
+    /// The fraction of the results that are uncertain.
     uncertain: f64,
-    /// What breaks a rule.
+    /// How the case breaks a rule, if it does.
     broken: Option<String>,
 }
 
-/// A row of the list, of either kind.
+/// A row of either list.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
@@ -203,7 +204,7 @@ enum Line<'a> {
     Special(&'a special::Row),
 }
 
-/// Measures everything and prints what breaks a rule.
+/// Measures everything and prints a table, with the rule that each row breaks.
 ///
 /// # Errors
 /// If the picture cannot be read, if no case is left, if the engine fails, or if a rule is broken.
@@ -228,7 +229,7 @@ pub fn run(options: &Options) -> Result<()> {
     println!("{side}x{side}x{channels}, {place}, least of {}", turns * rounds);
     let all = || contents::ORDINARY.into_iter().chain(contents::PATTERNS);
     let is_wanted = |name: &&str| name.contains(&options.content);
-    // Patterns are measured by noise.
+    // Patterns are compared with noise, so noise is measured too.
     let noise = contents::PATTERNS.into_iter().any(|name| is_wanted(&name));
     let contents: Vec<_> =
         all().filter(|name| is_wanted(name) || noise && *name == "noise").collect();
@@ -241,7 +242,7 @@ pub fn run(options: &Options) -> Result<()> {
     for round in 0..rounds + options.again {
         let mut number = 0;
         for &content in &contents {
-            // In the first rounds all, then those that break a rule.
+            // The first rounds measure all rows, later rounds only rows that break a rule.
             let is_due = |number: usize| round < rounds || rows[number].broken.is_some();
             let due: Vec<_> = lists
                 .iter()
@@ -328,7 +329,7 @@ fn judge<'a>(
     list: &[(String, Filter, Way)],
     rows: &mut impl Iterator<Item = &'a mut Row>,
 ) {
-    /// Tables of more taps have no other way than all of them for an uncertain result.
+    /// In tables with more taps, an uncertain result can only be resolved by a sum over all taps.
     const LARGE: usize = 10_000;
     let mut before: Option<(f64, f64)> = None;
     for ((text, filter, way), row) in list.iter().zip(rows) {
@@ -357,7 +358,7 @@ fn judge<'a>(
     }
 }
 
-/// The part of sums that lie within `error` of a half.
+/// The fraction of sums that lie within `error` of a half.
 fn share(sums: &[f32], error: f32) -> f64 {
     let near = |sum: &&f32| (0.0..=255.0).contains(*sum) && ((*sum).fract() - 0.5).abs() < error;
     sums.par_iter().filter(near).count() as f64 / sums.len() as f64
@@ -365,7 +366,7 @@ fn share(sums: &[f32], error: f32) -> f64 {
 
 /// Milliseconds from bytes to bytes and from bytes to f32, and the sums.
 fn on_cpu(options: &Options, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
-    /// How long runs are counted together, where the time of threads is.
+    /// With `cpu_time`, runs are timed together for this long.
     const SPAN: Duration = Duration::from_millis(30);
     let shape = src.shape();
     let mut bytes = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
@@ -385,7 +386,7 @@ fn on_cpu(options: &Options, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, 
         Ok(1e3 * ((measure::running()? - before) / runs / threads).as_secs_f64())
     };
     let mut least = (f64::MAX, f64::MAX);
-    // The first turn makes taps and spectra, and is not counted.
+    // The first turn prepares taps and spectra, and does not count.
     for turn in 0..=options.turns {
         let one = time(&mut || plan.run(&src.view(), &mut bytes.view_mut()))?;
         let other = time(&mut || plan.run(&src.view(), &mut floats.view_mut()))?;
@@ -396,7 +397,7 @@ fn on_cpu(options: &Options, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, 
     Ok((least.0, least.1, floats.as_slice().to_vec()))
 }
 
-/// A picture in a GPU's memory: bytes side by side, and planes of f32.
+/// A picture in a GPU's memory: as interleaved bytes, and as planes of f32.
 struct OnGpu<'a> {
     gpu: &'a Gpu,
     shape: Shape,
@@ -412,7 +413,7 @@ impl<'a> OnGpu<'a> {
         Ok(Self { gpu, shape: src.shape(), bytes: gpu.upload_stored(&src.view())?, floats })
     }
 
-    /// As [`on_cpu`], but from f32 to f32 beside bytes to bytes.
+    /// As [`on_cpu`], but the second time is from f32 to f32.
     fn measure(&self, turns: usize, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
         let Self { gpu, shape, .. } = *self;
         let least = |source, target: Scalar, layout| -> Result<f64> {

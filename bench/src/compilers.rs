@@ -1,6 +1,6 @@
 //! `bench --compare-compilers`: the embedded kernels compared with those of a PTX file, in one run.
 //!
-//! The driver compiles both from PTX, so one assembler makes the code of both. They run in turn. If
+//! The driver compiles both from PTX, so one assembler makes the code of both. They alternate. If
 //! the order of operations is fixed, every bit of their results must agree.
 
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ fn on_case(
                 }),
             })
         };
-        // The table shows wrong results of the file's kernels.
+        // Wrong results of the file's kernels are no error here: the table shows them.
         let own = enter(sides[0], Must::of(Order::of(family), case.sum(family)))?;
         let other = enter(sides[1], Must::Unjudged)?;
         rows.push(Row {

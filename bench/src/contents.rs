@@ -1,4 +1,4 @@
-//! What the pictures of `bench cliffs` show. None but the photograph is a file.
+//! The contents of the pictures of `bench cliffs`. Only the photograph is read from a file.
 
 use anyhow::{Context, Result};
 
@@ -12,7 +12,7 @@ pub(crate) struct Page<'a> {
 /// Ordinary contents.
 pub(crate) const ORDINARY: [&str; 5] = ["noise", "photograph", "flat", "gradient", "saturated"];
 
-/// Contents that repeat a few values, so that many sums lie near a half, or all do.
+/// Contents that repeat a few values, so that many or all sums lie near a half.
 pub(crate) const PATTERNS: [&str; 5] = ["checker-1", "checker-2", "checker-16", "dither", "text"];
 
 /// The pixels, channels interleaved.
@@ -55,9 +55,9 @@ fn checker(x: usize, y: usize, size: usize) -> u8 {
     255 * ((x / size + y / size) % 2) as u8
 }
 
-/// A grey in black and white, by Bayer's matrix of 8x8.
+/// A grey level in black and white, dithered with Bayer's 8x8 matrix.
 fn dithered(grey: usize, x: usize, y: usize) -> u8 {
-    // The bits of x ^ y and of y take turns, the lowest first.
+    // The rank interleaves the bits of x ^ y and of y, the lowest first.
     let bit = |value: usize, at: usize| value >> at & 1;
     let rank = (0..3).fold(0, |rank, at| rank << 2 | bit(x ^ y, at) << 1 | bit(y, at));
     255 * u8::from(grey * 64 / 255 > rank)
@@ -66,7 +66,7 @@ fn dithered(grey: usize, x: usize, y: usize) -> u8 {
 /// A page of black strokes on white, in lines, words and paragraphs, with grey edges as letters
 /// have.
 fn text(side: usize, random: &mut fastrand::Rng) -> Vec<u8> {
-    /// Pixels of a letter, and from a line to the next.
+    /// Pixels of a letter, and from one line to the next.
     const LETTER: (usize, usize) = (9, 14);
     const LINE: usize = 20;
     let alphabet: Vec<Vec<u8>> = (0..48).map(|_| letter(LETTER, random)).collect();

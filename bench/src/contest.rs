@@ -1,6 +1,6 @@
-//! A contest: all contenders filter the same problem. Each result is checked once, from poisoned
-//! output. Then all are timed round by round, so that a change of the clock or other load affects
-//! all of them.
+//! A contest: all contenders filter the same problem. Each result is checked once; its memory is
+//! poisoned before. Then all are timed round by round, so that a change of the clock or other load
+//! affects all of them.
 //!
 //! A contender is a name, a requirement for its result, and a closure. On the CPU other libraries
 //! may take part, as [`Rival`]s.
@@ -33,7 +33,7 @@ pub(crate) enum Must {
     Bits(Order, Option<u64>),
     /// Within the tolerance for spectra.
     Near,
-    /// The caller's own check.
+    /// None here: the caller checks the result.
     Unjudged,
 }
 
@@ -51,8 +51,8 @@ pub(crate) type OnDevice<'a> =
 /// Filters one image on the host into another.
 pub(crate) type OnHost<'a, P> = Box<dyn FnMut(&Image<P>, &mut Image<P>) -> apron::Result<()> + 'a>;
 
-/// Another library, which has the problem already. If it fails, only it leaves the contest; the
-/// reason may be unknown.
+/// Another library that already has the problem. A library that fails leaves the contest, and the
+/// others go on. The reason may be unknown.
 pub(crate) trait Rival {
     /// Filters once, and compares.
     fn check(&mut self) -> Result<Agreement, Option<String>>;
@@ -66,9 +66,9 @@ pub(crate) trait Rival {
 pub(crate) struct Agreement {
     /// The greatest difference; `None` if it is not finite.
     pub(crate) difference: Option<f64>,
-    /// How many values differ, of integers.
+    /// The number of values that differ, for integers.
     pub(crate) differ: Option<u64>,
-    /// Its border, if another one, and other remarks.
+    /// The library's border, if it is not the requested one, and other remarks.
     pub(crate) note: String,
 }
 
@@ -90,18 +90,19 @@ pub(crate) struct Entry {
     gone: bool,
 }
 
-/// The time after which a contender's rounds end, if there were three.
+/// A contender's rounds end after this time and at least three rounds, or after three times this
+/// time.
 const BUDGET: Duration = Duration::from_millis(1200);
 
 impl Must {
-    /// The requirement of an order, or of spectra if there is none.
+    /// The requirement for results in an order, or for spectra if there is no order.
     pub(crate) fn of(order: Option<Order>, sum: Option<u64>) -> Self {
         order.map_or(Self::Near, |order| Self::Bits(order, sum))
     }
 }
 
 impl Agreement {
-    /// Its outcome.
+    /// The outcome of the check.
     pub(crate) fn checked(self) -> Checked {
         let difference = Some(self.difference.unwrap_or(f64::INFINITY));
         Checked { difference, differ: self.differ, ..Checked::against(Against::Apron(self.note)) }
@@ -121,7 +122,7 @@ impl Entry {
 /// Compares results with f64, with checksums, and with each other.
 struct Judge<'a, P> {
     problem: Problem<'a, P>,
-    /// The first result in each order, and whose it is.
+    /// The first result in each order, with its contender's name.
     firsts: Vec<(Order, String, Rc<Image<P>>)>,
 }
 
@@ -177,7 +178,7 @@ pub(crate) struct OnGpu<'a> {
 /// Contenders that were checked, and the images in a GPU's memory on which they are timed.
 pub(crate) struct Track<'a> {
     bed: Bed,
-    /// The images whose copy is timed, if not the same ones.
+    /// The images whose copy is timed, if not those of `bed`.
     copies: Option<Bed>,
     entries: Vec<(OnDevice<'a>, Rhythm, Entry)>,
 }
@@ -235,7 +236,7 @@ impl<'a> OnGpu<'a> {
     ) -> Result<Image<f32>> {
         let mut stream = self.gpu.stream()?;
         let mut dst = self.gpu.image_like(&self.src)?;
-        // Memory that the driver hands out may still hold another run's right result.
+        // Memory from the driver may still hold another run's correct result.
         dst.fill(f32::NAN, &stream)?;
         run(&self.src, &mut dst, &mut stream)?;
         stream.synchronize()?;
@@ -307,7 +308,7 @@ enum Runner<'a, P> {
 }
 
 impl<'a, P: Random> OnCpu<'a, P> {
-    /// `turn` gives a contender's turn from its time before. The copy is timed now.
+    /// `turn` computes a contender's next turn from its last time. The copy is timed here.
     pub(crate) fn new(problem: Problem<'a, P>, turn: fn(Option<Duration>) -> Turn) -> Result<Self> {
         let shape = problem.src.shape();
         let mut dst = vec![P::default(); problem.src.as_slice().len()];

@@ -1,11 +1,12 @@
 //! `bench cores`: a list of jobs with 1, 2, 4, ... threads. More threads must not be slower.
 //!
-//! Each number of threads is a process of its own, in which rayon's pool has that many: what a
-//! program does that limits nothing. A job's time is the median of a process, and the least of
-//! several processes. It breaks the rule if it is more than 1.15 times the time with fewer threads,
-//! and 3 us. Jobs that break it are measured again, as a machine may have been slow at that time.
+//! Each number of threads is measured in a process of its own, whose rayon pool has this many
+//! threads. This is the pool of a program that sets no limit. A job's time is the median within a
+//! process, and the least over several processes. The job breaks the rule if this time exceeds 1.15
+//! times the time with fewer threads plus 3 us. Jobs that break the rule are measured again,
+//! because the machine may have been slow at that time.
 //!
-//! With a GPU, some jobs go from ordinary memory through it and back, so that threads copy.
+//! With a GPU, some jobs go from ordinary memory through the GPU and back, so that threads copy.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -42,10 +43,10 @@ pub struct Options {
     measure: Vec<usize>,
 }
 
-/// The most that a time with more threads may be of one with fewer.
+/// The largest allowed ratio of a time with more threads to one with fewer threads.
 const MOST: f64 = 1.15;
 
-/// Microseconds that are not held against more threads: the clock's and a call's own.
+/// Microseconds allowed in addition, for the clock and for the call itself.
 const SLACK: f64 = 3.0;
 
 /// Where a job runs.
@@ -54,13 +55,13 @@ enum On {
     Cpu,
     /// On the CPU, for as many callers at once as the machine has cores.
     Callers,
-    /// From ordinary memory by way of the GPU.
+    /// From ordinary memory through the GPU and back.
     Gpu,
     /// Pixels to planes of floats in the GPU's memory, and back.
     Planes,
 }
 
-/// A picture of so many columns, rows and channels, and a filter.
+/// The columns, rows and channels of a picture, and a filter.
 struct Job {
     size: (usize, usize, usize),
     scalar: Scalar,
@@ -78,7 +79,7 @@ const fn job(on: On, size: (usize, usize, usize), scalar: Scalar, filter: &'stat
 use On::{Callers, Cpu, Planes};
 use Scalar::{F32, U8, U16};
 
-/// From 4 KB to 72 MB, each way in which the engine shares work.
+/// Pictures of 4 KB to 72 MB, for every algorithm by which the engine shares work among threads.
 const JOBS: &[Job] = &[
     job(Cpu, (64, 64, 1), U8, "gaussian:sigma=2"),
     job(Cpu, (256, 256, 1), U8, "gaussian:sigma=2"),
@@ -189,20 +190,20 @@ impl Job {
     }
 }
 
-/// Calls of each of many callers in a row: threads start but once for them.
+/// Consecutive calls of each concurrent caller, so that starting its thread costs little.
 const ROUND: usize = 16;
 
 /// A job's time with a number of threads.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Time {
     us: f64,
-    /// How many cores the process kept busy meanwhile, if the system tells.
+    /// How many cores the process kept busy meanwhile, if the system reports it.
     cores: Option<f64>,
 }
 
-/// The time of one of so many calls that `run` makes: the median, after some that do not count.
+/// The median time of a call, after a warm-up. Each `run` makes `calls` calls.
 fn timed(calls: usize, mut run: impl FnMut() -> Result<()>) -> Result<Time> {
-    /// How long calls that do not count take together, and those that do, at least.
+    /// The least duration of the warm-up, and of the timed runs (`SPAN`).
     const LEAD: Duration = Duration::from_millis(60);
     const SPAN: Duration = Duration::from_millis(120);
     let begin = Instant::now();
@@ -229,7 +230,7 @@ fn timed(calls: usize, mut run: impl FnMut() -> Result<()>) -> Result<Time> {
 struct Row {
     job: String,
     times: Vec<(usize, Time)>,
-    /// What breaks the rule.
+    /// How the job breaks the rule, if it does.
     broken: Option<String>,
 }
 
@@ -263,7 +264,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// 1, 2, 4 and so on, and the most.
+/// 1, 2, 4 and so on below `most`, then `most`.
 fn counts(most: usize) -> Vec<usize> {
     let mut counts: Vec<_> =
         (0..).map(|power| 1 << power).take_while(|&count| count < most).collect();
@@ -274,7 +275,7 @@ fn counts(most: usize) -> Vec<usize> {
 /// Runs the benchmark, and prints a table.
 ///
 /// # Errors
-/// Device and memory errors; more threads that take longer.
+/// Device and memory errors; a job that takes longer with more threads.
 pub fn run(options: &Options) -> Result<()> {
     if !options.measure.is_empty() {
         let jobs =
@@ -298,7 +299,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rows: Vec<Row> = jobs.iter().map(row).collect();
     let counts = counts(most);
     for round in 0..options.rounds + options.again {
-        // In the first rounds all, then those that break the rule.
+        // The first rounds measure all jobs, later rounds only jobs that break the rule.
         let is_due = |row: &Row| round < options.rounds || row.broken.is_some();
         let due: Vec<usize> = (0..rows.len()).filter(|&row| is_due(&rows[row])).collect();
         if due.is_empty() {
@@ -321,7 +322,7 @@ pub fn run(options: &Options) -> Result<()> {
     output::print(&format!("none of {} jobs takes longer with more threads\n", rows.len()))
 }
 
-/// The times of these jobs in a process with so many threads.
+/// The times of these jobs, in a process with `threads` threads.
 fn times(threads: usize, jobs: &[usize]) -> Result<Vec<Time>> {
     let numbers: Vec<_> = jobs.iter().map(usize::to_string).collect();
     let mut command = Command::new(std::env::current_exe()?);
@@ -390,7 +391,7 @@ mod tests {
             row(&[52.0, 57.0, 105.0]).broken.unwrap(),
             "4 threads take 2.02 times as long as 1"
         );
-        // The least of several counts.
+        // The least of several times counts.
         let mut again = row(&[1000.0, 1200.0]);
         again.add(2, Time { us: 900.0, cores: None });
         again.judge();

@@ -28,7 +28,7 @@ pub struct Options {
     sheet: Option<PathBuf>,
 }
 
-/// A picture, and the corner of what the contact sheet shows of it.
+/// A picture, and the corner of the part that the contact sheet shows.
 struct Picture {
     file: &'static str,
     corner: (u32, u32),
@@ -79,7 +79,7 @@ const COLUMNS: u32 = 6;
 pub fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut thumbnails = Vec::new();
-    // A demonstration of the GPU, where there is one.
+    // The demonstration prefers a GPU, where there is one.
     let (device, fallback) = match options.device {
         Device::Auto => match Gpu::open(0) {
             Ok(_) => (Device::Gpu(0), None),
@@ -147,7 +147,7 @@ pub fn run(options: &Options) -> Result<()> {
     ))
 }
 
-/// The device as text, and the reason if it is the CPU for want of a GPU.
+/// The device as text, and the reason if it is the CPU because no GPU was found.
 fn describe(plan: &Plan, fallback: Option<&apron::Error>) -> Result<String> {
     Ok(match (plan.device(), fallback) {
         (Device::Gpu(ordinal), _) => {
@@ -191,7 +191,7 @@ fn filter_one(
             (result.into_vec(), seconds, difference)
         }
         view => {
-            // Into floats, which keep the sign.
+            // Results in f32 keep the sign.
             let (result, seconds, difference) = time::<f32>(plan, filter, &src)?;
             (
                 result.as_slice().iter().map(|&value| view.level(value)).collect(),

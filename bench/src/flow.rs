@@ -1,6 +1,6 @@
-//! `bench flow`: from host memory to host memory, the time that a caller of `Plan::run` or
-//! `Plan::run_batch` sees; beside it other libraries on the same pictures, and the speed of the
-//! links in the same run.
+//! `bench flow`: times from host memory to host memory, as a caller of `Plan::run` or
+//! `Plan::run_batch` sees them. The same run measures the speed of the links, and on demand other
+//! libraries on the same pictures.
 
 use std::path::PathBuf;
 
@@ -27,51 +27,51 @@ pub struct Options {
     /// Fewer rounds, and no picture of 4 GiB.
     #[arg(long)]
     quick: bool,
-    /// Only works whose name contains this.
+    /// Only works (pictures with a filter) whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Thirty jobs on the CPU, on the GPU and where auto runs them; fails if auto takes more than
+    /// Instead, time thirty jobs on the CPU, on the GPU and on auto. Fails if auto takes more than
     /// 1.3 times the better time.
     #[arg(long)]
     auto: bool,
-    /// Times the first call of one of these jobs.
+    /// Time the first call of the job of this number, in this process.
     #[arg(long, hide = true, requires = "auto")]
     first: Option<usize>,
-    /// Also run other libraries on the same pictures, as far as they are installed for Python:
-    /// OpenCV with all threads, PyTorch with pinned and with pageable memory. A table says which
-    /// are not there.
+    /// Also run other libraries on the same pictures, if they are installed for Python: OpenCV with
+    /// all threads, PyTorch with pinned and with pageable memory. The output lists the libraries
+    /// that are missing.
     #[arg(long)]
     peers: bool,
-    /// Draw what ran when: the first of the works, from pinned and from ordinary memory, whose file
-    /// ends in "-ordinary.svg".
+    /// Draw a timeline of the first work: from pinned memory into this file, from ordinary memory
+    /// into a file whose name ends in "-ordinary.svg".
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
     /// Also write the results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also put the table into this Markdown file, between a line "<!-- bench flow -->", with more
-    /// than one GPU "<!-- bench flow-N -->", and "<!-- end -->".
+    /// Also put the table into this Markdown file, between the lines "<!-- bench flow -->" and
+    /// "<!-- end -->". With N > 1 GPUs, the first line is "<!-- bench flow-N -->".
     #[arg(long, value_name = "FILE")]
     markdown: Vec<PathBuf>,
-    /// Try settings on the works, and print the times of each, instead of the table.
+    /// Instead of the table, print the works' times under many settings.
     #[arg(long, hide = true)]
     sweep: bool,
-    /// Divide widths and heights by this: for a try on the emulator.
+    /// Divide widths and heights by this, to try the benchmark on the emulator.
     #[arg(long, hide = true, default_value_t = 1)]
     scale: usize,
-    /// Rows of a band, to try other heights than the schedule's.
+    /// Rows of a band; the schedule chooses them unless set.
     #[arg(long, value_name = "N")]
     band_rows: Option<usize>,
     /// Threads that feed each GPU.
     #[arg(long, hide = true)]
     feeders: Option<usize>,
-    /// Bands under way at once on each GPU.
+    /// Bands in flight at once on each GPU.
     #[arg(long, hide = true)]
     lanes: Option<usize>,
-    /// Bytes of the pieces in which threads share a copy.
+    /// Bytes of the pieces into which threads divide a copy.
     #[arg(long, hide = true)]
     share: Option<usize>,
-    /// Bands of pinned pictures that a lane has at once.
+    /// Bands of pinned pictures in flight at once on a lane.
     #[arg(long, hide = true)]
     deep: Option<usize>,
 }
@@ -133,7 +133,8 @@ const RESIDENT: &str = "frames on the device, gaussian 2";
 /// Side of the window of random taps.
 const RANDOM: usize = 201;
 
-/// Pictures of a batch that the libraries get at once: as many as leave the processor's cache.
+/// Distinct pictures of a batch: enough to exceed the processor's cache. Larger batches repeat
+/// them.
 const DISTINCT: usize = 16;
 
 impl Work {
@@ -189,7 +190,7 @@ struct Rival {
     note: String,
 }
 
-/// What was measured of one work.
+/// The measurements of one work.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     work: String,
@@ -205,7 +206,7 @@ struct Row {
     rivals: Vec<Rival>,
 }
 
-/// Bytes a second between pinned memory and GPUs.
+/// Bytes a second between pinned memory and GPUs, over one GPU's link or over all links together.
 #[derive(Clone, Debug, Serialize)]
 struct Link {
     gpus: String,
@@ -214,7 +215,7 @@ struct Link {
     both: f64,
 }
 
-/// All that is written as JSON.
+/// The results, as they are written to JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     gpu: String,
@@ -223,7 +224,7 @@ struct Report {
     threads: usize,
     options: String,
     links: Vec<Link>,
-    /// Bytes a second that threads copy from ordinary to pinned memory and back, both ways
+    /// Bytes a second that threads copy from ordinary to pinned memory and back, both directions
     /// together.
     copies: f64,
     libraries: Vec<String>,
@@ -243,7 +244,7 @@ struct Resident {
 /// Runs the benchmark, and prints a table.
 ///
 /// # Errors
-/// Device and memory errors; a result from pinned memory that differs from the other.
+/// Device and memory errors; results that differ between pinned and ordinary memory.
 pub fn run(options: &Options) -> Result<()> {
     match options.first {
         Some(number) => return jobs::first(number, options.device),
@@ -332,7 +333,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The GPUs that a device means.
+/// The GPUs that a [`Device`] names.
 fn gpus(device: Device) -> Result<Vec<Gpu>> {
     let ordinals: Vec<u32> = match device {
         Device::Gpu(ordinal) => vec![ordinal],
@@ -365,11 +366,11 @@ fn link(name: String, gpus: &[Gpu], options: &Options) -> Result<Link> {
     Ok(Link { gpus: name, up, down, both })
 }
 
-/// Bytes a second that as many threads as plans use copy from ordinary to pinned memory and back:
-/// the limit for pictures in ordinary memory.
+/// Bytes a second that threads copy from ordinary to pinned memory and back, with as many threads
+/// as plans use. This is the limit for pictures in ordinary memory.
 fn copies(gpu: &Gpu, options: &Options) -> Result<f64> {
     const PIECE: usize = 256 << 10;
-    // More than a processor's cache, so that the slower memory is measured.
+    // Exceeds a processor's cache, so that the copy is as slow as memory.
     let bytes = (256 << 20) / options.scale;
     let shape = Shape { width: 1 << 10, height: bytes >> 10, channels: 1 };
     let mut pinned = HostImage::<u8>::zeroed(gpu, shape)?;
@@ -387,7 +388,7 @@ fn copies(gpu: &Gpu, options: &Options) -> Result<f64> {
     Ok(2.0 * ordinary.len() as f64 / median(times).as_secs_f64())
 }
 
-/// A work's pictures, in both kinds of memory.
+/// A work's pictures, in pinned and in ordinary memory.
 struct Pictures<P> {
     pinned: Vec<HostImage<P>>,
     pinned_out: Vec<HostImage<P>>,
@@ -457,7 +458,7 @@ fn time<P: Pixel>(
     rounds: usize,
     views: &mut [(ImageView<'_, P>, ImageViewMut<'_, P>)],
 ) -> Result<f64> {
-    // A batch of more pictures than there are goes through them several times.
+    // A batch of more pictures than `views` passes over them several times.
     let turns = work.pictures.div_ceil(views.len());
     let times = on_host(rounds, || (0..turns).try_for_each(|_| plan.run_batch(views)))?;
     Ok(micros(median(times)) / (turns * views.len()) as f64)
@@ -515,7 +516,7 @@ fn rivals<P: Pixel>(
     pictures: &Pictures<P>,
     peers: &mut Peers,
 ) -> Result<Vec<Rival>> {
-    // The values that every library must come near.
+    // The values with which each library's results are compared.
     let all = |images: &[Image<P>]| -> Vec<u8> {
         images
             .iter()
@@ -555,7 +556,7 @@ fn rivals<P: Pixel>(
     Ok(rivals)
 }
 
-/// A batch that stays in the devices' memory: each GPU has its part, and all are filtered at the
+/// Times a batch that stays in the devices' memory. Each GPU has a part, and all GPUs filter at the
 /// same time.
 fn resident(options: &Options, gpus: &[Gpu]) -> Result<Resident> {
     let rounds = if options.quick { 5 } else { 21 };
@@ -589,7 +590,7 @@ fn resident(options: &Options, gpus: &[Gpu]) -> Result<Resident> {
     Ok(Resident { work: RESIDENT.to_owned(), us, one })
 }
 
-/// Draws a work's lanes, from pinned and from ordinary memory.
+/// Draws a timeline of a work, from pinned and from ordinary memory.
 fn draw(options: &Options, gpus: &[Gpu], work: &Work, path: &std::path::Path) -> Result<()> {
     if work.floats {
         draw_as::<f32>(options, gpus, work, path)
@@ -612,7 +613,7 @@ fn draw_as<P: Pixel>(
                  run: &mut dyn FnMut() -> apron::Result<()>|
      -> Result<()> {
         for _ in 0..3 {
-            // The first ones load kernels and reserve memory.
+            // The first runs load kernels and reserve memory.
             let _ = timeline.take();
             run()?;
         }
@@ -633,7 +634,7 @@ fn draw_as<P: Pixel>(
     })
 }
 
-/// Times of works under many settings.
+/// Prints the times of works under many settings.
 fn sweep<'w>(options: &Options, gpu: &Gpu, works: impl Iterator<Item = &'w Work>) -> Result<()> {
     for work in works {
         let mut lines = Vec::new();
@@ -688,7 +689,7 @@ fn both<P: Pixel>(options: &Options, gpu: &Gpu, work: &Work) -> Result<(f64, f64
 }
 
 impl Report {
-    /// Bytes a second that the links of all GPUs do both ways at once.
+    /// Bytes a second over the links of all GPUs, both directions at once.
     fn both_ways(&self) -> f64 {
         self.links.last().map_or(f64::NAN, |link| link.both)
     }
@@ -715,7 +716,7 @@ impl Report {
 
     fn cells(&self, row: &Row) -> Vec<String> {
         let Times { pinned, ordinary, cpu } = row.times;
-        // Every byte goes both ways.
+        // Every byte crosses the link up and down.
         let share = |us: f64, limit: f64| {
             format!("{:.0}", 100.0 * 2.0 * row.bytes as f64 / (us * 1e-6) / limit)
         };
@@ -750,7 +751,7 @@ impl Report {
         cells
     }
 
-    /// What stands above and below the table.
+    /// The text above and below the table.
     fn around(&self) -> (String, String) {
         let giga = |rate: f64| text::number(rate / 1e9);
         let links = self.links.iter().map(|link| {

@@ -1,9 +1,9 @@
 //! `bench flow --auto`: thirty jobs on the CPU, on the GPU and where the library chooses. The
 //! choice may cost at most 1.3 times the better one.
 //!
-//! Times are those of a process that has run for some time: each job has run on all three before it
-//! is timed, often enough on `auto` for its predictions to be corrected. What the first call of a
-//! fresh process takes, opening the GPU included, is measured in processes of their own.
+//! Times are those of a process that has run for some time. Before a job is timed, it runs on all
+//! three: on `auto` often enough for the predictions to be corrected. Separate processes measure
+//! the first call of a fresh process, which includes opening the GPU.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use apron::{Device, Image, ImageView, ImageViewMut, Pixel, Plan, Scalar, Shape, 
 use crate::measure::{median, micros};
 use crate::{output, text};
 
-/// The most that `auto` may take of the better one's time.
+/// The largest allowed ratio of `auto`'s time to the better device's time.
 const AIM: f64 = 1.3;
 
 /// Pictures of one size, a filter, and how many there are.
@@ -41,7 +41,7 @@ const fn pinned(job: Job) -> Job {
 
 use Scalar::{F32, U8, U16};
 
-/// Random taps have no row and column: `#17` stands for 17x17 of them.
+/// `#17` stands for 17x17 random taps, which do not separate into a row and a column.
 const JOBS: &[Job] = &[
     // Tiny.
     job((64, 64, 1), U8, "gaussian:sigma=1"),
@@ -56,7 +56,7 @@ const JOBS: &[Job] = &[
     job((640, 480, 3), U16, "gaussian:sigma=2"),
     job((640, 480, 1), F32, "gaussian:sigma=10"),
     job((640, 480, 1), U8, "#51"),
-    // As cameras have them.
+    // Common sizes of cameras and video.
     job((1920, 1080, 3), U8, "gaussian:sigma=2"),
     job((1920, 1080, 3), U8, "box:size=15"),
     job((1920, 1080, 4), U8, "#3"),
@@ -102,7 +102,7 @@ impl Job {
     }
 }
 
-/// A device's times of a job, and whether its results are those of the CPU.
+/// The median times of a job in microseconds.
 struct Timed {
     cpu: f64,
     gpu: f64,
@@ -181,7 +181,7 @@ fn first_call(number: usize, device: Device) -> Result<f64> {
     })
 }
 
-/// What such a process does: prints the seconds.
+/// Runs a job's first call in this process, and prints its seconds.
 ///
 /// # Errors
 /// Device and memory errors; no such job.
@@ -196,7 +196,7 @@ pub(crate) fn first(number: usize, device: Device) -> Result<()> {
 }
 
 fn timed_first<P: Pixel>(job: &Job, device: Device) -> Result<f64> {
-    // Nothing pinned: that would open the GPU.
+    // Pinned memory would open the GPU.
     let mut pictures = Pictures::<P>::ordinary(job)?;
     let start = Instant::now();
     let plan = job.plan(device)?;
@@ -210,7 +210,7 @@ struct Pictures<P> {
     pinned: Vec<(HostImage<P>, HostImage<P>)>,
 }
 
-/// Values that look random, in little time.
+/// Fills with pseudo-random values, quickly.
 fn fill<P: Pixel>(values: &mut [P], seed: u64) {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
     values.fill_with(|| {
@@ -261,7 +261,7 @@ impl<P: Pixel> Pictures<P> {
         }
     }
 
-    /// The results' bytes, as a number.
+    /// A checksum of the results.
     fn checksum(&self) -> u64 {
         let ordinary = self.ordinary.iter().map(|(_, dst)| dst.as_slice());
         let mut hash = xxhash_rust::xxh3::Xxh3::new();
@@ -278,7 +278,7 @@ fn measure<P: Pixel>(job: &Job, quick: bool) -> Result<Timed> {
     let mut sums = Vec::new();
     let span = Duration::from_secs_f64(if quick { 0.4 } else { 2.0 });
     for plan in &plans {
-        // Long enough for both devices to have been tried where the choice is open.
+        // Long enough for `auto` to try both devices where predictions leave the choice open.
         let least = if plan.device() == Device::Auto { 8 } else { 2 };
         let start = Instant::now();
         for turn in 0.. {
@@ -299,7 +299,7 @@ fn measure<P: Pixel>(job: &Job, quick: bool) -> Result<Timed> {
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..if quick { 3 } else { 7 } {
         for (plan, times) in plans.iter().zip(&mut times) {
-            // Each in turn, for some runs: the CPU's threads sleep while others work.
+            // Several runs of one plan in a row: the CPU's threads sleep while other plans run.
             let (start, mut runs) = (Instant::now(), 0);
             while runs < 2 || (runs < 50 && start.elapsed() < Duration::from_millis(40)) {
                 let start = Instant::now();

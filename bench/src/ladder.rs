@@ -1,4 +1,4 @@
-//! `ladder`: the steps of the documents in `sources`, each result checked, then measured.
+//! `ladder`: checks, then measures, the steps of the documents in `sources`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,11 +123,11 @@ struct Contender {
 struct Measured {
     time: Duration,
     checked: String,
-    /// The distance from the oracle's result, as a part of that result.
+    /// The distance from the oracle's result, relative to that result.
     distance: Option<f64>,
 }
 
-/// The times of the copy and of each contender that takes the scene.
+/// The copy's time, and that of each contender; `None` if it does not accept the scene.
 type Times = (Duration, Vec<Option<Measured>>);
 
 impl Bench {
@@ -174,7 +174,7 @@ impl Bench {
         })
     }
 
-    /// The scene in the size that runs here.
+    /// The scene, in a smaller size on the CPU.
     fn scene(&self, scene: &Scene) -> Scene {
         if matches!(self.place, Place::Cpu) { scene.small() } else { scene.clone() }
     }
@@ -314,7 +314,7 @@ impl Bench {
     }
 }
 
-/// `None` if it does not take the scene.
+/// `None` if the contender does not accept the scene.
 fn taken<T>(contender: apron::Result<T>) -> Result<Option<T>> {
     match contender {
         Err(Error::Unsupported { .. }) => Ok(None),
@@ -376,11 +376,11 @@ impl Contender {
     }
 }
 
-/// The distance of results from the oracle's in f32: `|found - expected| / |expected|`, both as
-/// vectors.
+/// The distance of results from the oracle's in f32: `|found - expected| / |expected|`, with
+/// Euclidean norms over all values.
 struct Distances<'a> {
     problem: Problem<'a, f32>,
-    /// For the first result in each order; the others have its bits.
+    /// The distance of the first result in each order; later results have the same bits.
     known: Vec<(Order, f64)>,
 }
 
@@ -406,8 +406,8 @@ impl Distances<'_> {
 mod tests {
     use super::*;
 
-    /// Every document's steps over a small image, in a contest: none declines, none is wrong, each
-    /// is timed.
+    /// Runs every document's steps over a small image, in a contest: each accepts the image, is
+    /// correct and is timed.
     fn climb(place: Place) {
         let bench = Bench { place, rounds: 1 };
         for source in sources() {

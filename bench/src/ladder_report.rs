@@ -22,7 +22,7 @@ pub(crate) struct Report {
     pub(crate) sources: Vec<Section>,
 }
 
-/// One document's.
+/// The results of one document.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -55,7 +55,7 @@ pub(crate) struct Row {
     pub(crate) us: f64,
     pub(crate) published_us: Option<f64>,
     pub(crate) checked: String,
-    /// The distance from the CPU's result, relative to that.
+    /// The distance from the oracle's result, relative to that result.
     pub(crate) distance: Option<f64>,
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct Row {
 pub(crate) struct Sweep {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// The first point's.
+    /// The image of the first point.
     pub(crate) image: String,
     pub(crate) axis: String,
     pub(crate) rate: bool,
-    /// Each place on the axis, and the image's values there.
+    /// Each point's label on the axis, and the number of values in its image.
     pub(crate) points: Vec<(String, usize)>,
     pub(crate) series: Vec<Series>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Sweep {
 pub(crate) struct Series {
     pub(crate) label: String,
     pub(crate) variant: String,
-    /// For each point; `None` where the variant does not take it.
+    /// For each point; `None` where the variant does not accept its image.
     pub(crate) us: Vec<Option<f64>>,
 }
 
@@ -197,7 +197,7 @@ impl Report {
         text
     }
 
-    /// A Markdown file with the tables of each document where it has a place for them.
+    /// The text of a Markdown file, with each document's tables between its markers.
     pub(crate) fn put_into(&self, file: &str) -> Result<String> {
         output::put_between(file, "ladder", |name| {
             self.sources
@@ -257,7 +257,7 @@ impl Report {
         }
     }
 
-    /// The page: one file without others.
+    /// The page: one file that needs no other.
     pub(crate) fn page(&self, charts: &[Chart]) -> String {
         let mut body = format!("<pre>{}</pre>\n", escape(&self.heading.join("\n")));
         body += "<p>\"Theirs\" are a document's published times, speed-ups those over its first step. GB/s counts each value read \

@@ -1,4 +1,4 @@
-//! A drawing of lanes: what ran when in a run from host memory to host memory.
+//! A timeline of lanes: the operations of a run from host memory to host memory, over time.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use apron::gpu::{Span, What};
 use crate::charts::STYLE;
 use crate::text::escape;
 
-/// Width of the drawing of time, and of the names beside it.
+/// Width of the time axis, and of the names beside it.
 const WIDTH: f64 = 1180.0;
 const NAMES: f64 = 120.0;
 
 /// Height of a line of boxes; a lane has two, the host's and the device's.
 const LINE: f64 = 16.0;
 
-/// What happens, on which line of a lane, and its colour.
+/// Each operation: its description, its line within a lane, its colour.
 const KINDS: [(What, &str, usize, &str); 5] = [
     (What::Stage, "stage: ordinary to pinned memory", 0, "#d96a1c"),
     (What::Drain, "drain: pinned to ordinary memory", 0, "#a88a12"),
@@ -98,7 +98,7 @@ pub(crate) fn draw(title: &str, spans: &[Span]) -> String {
     svg
 }
 
-/// A round number, of which about ten are in the total.
+/// A round number that fits about ten times into `total`.
 fn tick(total: f64) -> f64 {
     let rough = (total / 10.0).max(0.1);
     let power = 10f64.powf(rough.log10().floor());

@@ -2,20 +2,20 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`demo`] | filters pictures, writes them and a contact sheet, tells times |
+//! | [`demo`] | filters pictures, writes them and a contact sheet, prints times |
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
 //! | `jobs` | thirty jobs on the CPU, on the GPU and where the library chooses |
-//! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
+//! | [`flow`], `lanes` | times from host memory to host memory; a timeline drawing |
 //! | [`plan`] | predicted times beside measured ones |
-//! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
+//! | [`cliffs`] | 8-bit results beside f32 results: where they are slow |
 //! | [`cores`] | jobs with more and more threads, which must not take longer |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `contest` | all contenders on one problem: checked, then timed round by round |
 //! | `check` | compares results with the oracle, with checksums, with each other |
-//! | `pictures` | a contest on pictures as they are stored, in a GPU's memory |
+//! | `pictures` | a contest on pictures in a GPU's memory, of any stored type |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
 //! | `report`, `charts`, `page`, `text`, `output` | output: tables, JSON, SVG, HTML |
 //!
@@ -59,7 +59,7 @@ fn family_name(family: Family) -> &'static str {
     Order::of(family).map_or("fourier", Order::name)
 }
 
-/// Why the CPU was taken, for a heading.
+/// Why the CPU is used, for a heading.
 fn why(error: &Error) -> String {
     match error {
         Error::NoGpu { reason } => format!("; no GPU: {reason}"),

@@ -1,4 +1,4 @@
-//! Other Rust libraries, linked in where feature `peers` is on: imageproc, libblur and image.
+//! Other Rust libraries, linked in with feature `peers`: imageproc, libblur and image.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,8 +35,8 @@ impl<P: Random> Library<P> {
         (self.run)(&mut self.result)
     }
 
-    /// The result compared with the expected one, without a frame of `margin` pixels if the border
-    /// is another one.
+    /// Compares the result with the expected one. If the border differs, a frame of `margin` pixels
+    /// is left out.
     fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
         let shape = expected.shape();
         let inner = |pixels: &[P], margin: usize| {
@@ -74,8 +74,8 @@ impl<P: Random> Library<P> {
     }
 }
 
-/// A library in a contest, compared with our result. A result with another border is compared
-/// without a frame of `margin` pixels.
+/// A library in a contest, compared with our result. If its border differs, a frame of `margin`
+/// pixels is left out.
 pub(crate) struct Beside<P> {
     pub(crate) library: Library<P>,
     pub(crate) expected: Rc<Image<P>>,
@@ -132,7 +132,7 @@ mod libraries {
         cells.map(|(row, col)| filter.tap(row, col) as f32).collect()
     }
 
-    /// The row and the column, in cases in which they are given.
+    /// The row and the column, in cases of class [`Class::Pair`].
     fn pair(case: &Case, filter: &Filter) -> Option<(Vec<f32>, Vec<f32>)> {
         let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
         filter
@@ -186,7 +186,7 @@ mod libraries {
         case: &Case,
         picture: ImageBuffer<P, Vec<u8>>,
     ) -> Library<u8> {
-        // It takes the same sigma for a number of taps.
+        // It derives the same sigma from the number of taps.
         let parameters = GaussianBlurParameters::new_from_kernel_size(case.taps as f32);
         let run = move |out: &mut Vec<u8>| {
             *out = blur_advanced(&picture, parameters).into_raw();
@@ -195,8 +195,8 @@ mod libraries {
         library("image blur_advanced", Class::Pair, REPLICATES, case, Box::new(run))
     }
 
-    /// libblur's functions are bound to traits that it does not export: they have to be written out
-    /// for each type.
+    /// A macro, because libblur's functions are bound to traits that it does not export: they
+    /// cannot be called by generic code.
     macro_rules! libblur {
         ($case:expr, $filter:expr, $src:expr, $value:ty) => {{
             let case = $case;
@@ -238,7 +238,7 @@ mod libraries {
         }};
     }
 
-    /// A copy of the pixels as image has them.
+    /// A copy of the pixels, as an image of the crate image.
     fn picture<P: Pixel<Subpixel = C>, C: Random + Primitive>(
         src: &Image<C>,
     ) -> Option<ImageBuffer<P, Vec<C>>> {

@@ -23,8 +23,8 @@ enum Command {
     Flow(flow::Options),
     /// Measure a list of jobs beside the times that plans predict for them.
     Plan(plan::Options),
-    /// On the CPU, 8-bit results beside the same into f32: filters, sizes and contents for which
-    /// they are slow.
+    /// Measure 8-bit results beside f32 results: finds filters, sizes and contents for which they
+    /// are slow.
     Cliffs(cliffs::Options),
     /// Measure a list of jobs with 1, 2, 4, ... threads; fails where more threads take longer.
     Cores(cores::Options),

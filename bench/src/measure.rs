@@ -1,11 +1,11 @@
-//! Times.
+//! Measurement of times.
 //!
-//! On a GPU, a measurement puts many runs into a stream between two marks of the stream's own
-//! clock. Before the first mark comes enough other work that the host has put in all runs before
-//! the GPU gets to them, so the time is the GPU's and not the host's. The runs rotate through more
-//! buffers than the level-2 cache holds.
+//! On a GPU, a measurement puts many runs into a stream between two events, which hold times of the
+//! GPU's clock. Enough other work comes before the first event for the host to put in all runs
+//! before the GPU reaches them. So the time is the GPU's and not the host's. The runs rotate
+//! through more buffers than the level-2 cache holds.
 //!
-//! On the CPU, contenders run in turn ([`Turn`]).
+//! On the CPU, contenders alternate ([`Turn`]).
 
 use std::time::{Duration, Instant};
 
@@ -26,11 +26,11 @@ pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// How long all threads of this process have been running, by Linux's account, which is a few
-/// milliseconds behind.
+/// The time that the threads of this process have been running, in total. Linux's scheduler counts
+/// it, a few milliseconds late.
 ///
 /// # Errors
-/// If there is no such account.
+/// If the system does not count it.
 pub fn running() -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir("/proc/self/task")? {
@@ -40,7 +40,7 @@ pub fn running() -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// Bytes of an image's rows, with what lies between them.
+/// Bytes of an image's rows, with the padding between them.
 fn bytes(image: &DeviceImage) -> u64 {
     let (shape, format) = (image.shape(), image.format());
     let planes = if format.layout == Layout::Interleaved { 1 } else { shape.channels };
@@ -74,11 +74,10 @@ pub fn on_host<E>(
 
 /// How long a contender on the CPU runs when its turn comes.
 ///
-/// While others had their turns, its threads slept. Linux in a virtual machine may then wake both
-/// threads of two cores on one of them, because it mistakes the halted core for one that the host
-/// has taken away. It can take a tenth of a second until it separates them, and until then
-/// everything takes twice as long. This affects any program with threads, and is not to be
-/// measured.
+/// While others run, its threads sleep. Linux in a virtual machine may then wake both threads of
+/// two cores on one core, because it mistakes the halted core for one that the host has taken away.
+/// Until it separates them, which can take a tenth of a second, everything takes twice as long.
+/// This affects any program with threads, so it is not to be measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// It first runs for this long without being timed.
@@ -88,11 +87,12 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Of runs that take less than the lead. Longer ones are timed once, from their start.
+    /// For runs that take less than the lead. [`Turn::after`] times longer runs once, without a
+    /// lead.
     pub const BRIEF: Self =
         Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
 
-    /// Of contenders that are many, and whose times need not be exact.
+    /// For many contenders whose times need not be exact.
     pub const SHORT: Self = Self { lead: Duration::from_millis(5), span: Duration::from_millis(5) };
 
     /// The turn of a contender whose last run took this long, if it has run.
@@ -129,7 +129,7 @@ pub struct Bed {
     ballast_time: Duration,
 }
 
-/// The same work recorded for several pairs of images, which are used in turn.
+/// The same work recorded for several pairs of images, which are used in rotation.
 #[derive(Debug)]
 pub struct Replays {
     all: Vec<Recorded>,
@@ -146,7 +146,7 @@ impl Replays {
         self.all[self.turn].replay(stream)
     }
 
-    /// The first one's result.
+    /// The result of the first recording.
     pub fn result(&self) -> &DeviceImage {
         self.all[0].dst()
     }
@@ -160,7 +160,7 @@ pub struct Rhythm {
 }
 
 impl Bed {
-    /// How long the runs of one measurement take together, about.
+    /// The approximate time that the runs of one measurement take together.
     const SPAN: Duration = Duration::from_millis(2);
 
     /// Pairs of a shape, enough to fill twice the level-2 cache; each source is a copy of `src`.
@@ -181,13 +181,13 @@ impl Bed {
         let mut pairs = Vec::new();
         for _ in 0..count {
             let mut copy = gpu.image_like(src)?;
-            // What lies between the rows is copied too, by [`copy`].
+            // [`copy`] also copies the padding between the rows, so it must be initialised.
             copy.fill(0.0, &stream)?;
             copy.copy_from(src, &stream)?;
             pairs.push((copy, gpu.image_like(dst)?));
         }
         let mut ballast = gpu.image(Shape { width: 8192, height: 4096, channels: 1 })?;
-        // The first time is not counted.
+        // The first run does not count.
         ballast.fill(0.0, &stream)?;
         let start = stream.mark()?;
         ballast.fill(0.0, &stream)?;
@@ -195,7 +195,7 @@ impl Bed {
         Ok(Self { pairs, stream, ballast, ballast_time })
     }
 
-    /// A plan's work recorded, on as many pairs of images, with the same sources.
+    /// Records a plan's work, on as many pairs of images with the same sources.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -219,7 +219,7 @@ impl Bed {
         &mut self,
         mut run: impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>,
     ) -> Result<Rhythm> {
-        // Loads kernels, and reserves scratch.
+        // This pass loads kernels and reserves scratch memory.
         self.pass(&mut run)?;
         self.stream.synchronize()?;
         let (begin, start) = (Instant::now(), self.stream.mark()?);
@@ -251,7 +251,7 @@ impl Bed {
         Ok(elapsed / (rhythm.passes * self.pairs.len()) as u32)
     }
 
-    /// The GPU's times for one run, of so many turns.
+    /// The GPU's times for one run, measured `turns` times.
     ///
     /// # Errors
     /// Those of `run`, and driver errors.

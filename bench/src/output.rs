@@ -24,10 +24,10 @@ pub(crate) struct Common {
     /// Also write the charts to this folder, as SVG.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// Also put tables into this Markdown file; may be given more than once. Between a line "<!--
-    /// ladder NAME -->" and "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the
-    /// comparison with the libraries of that name, after "<!-- bench pictures -->" that of pictures
-    /// on a GPU.
+    /// Also put tables into this Markdown file; may be given more than once. Between "<!-- ladder
+    /// NAME -->" and "<!-- end -->" goes the table of a document, after "<!-- bench NAME -->" the
+    /// comparison with the libraries of this name, after "<!-- bench pictures -->" the table of
+    /// pictures on a GPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Vec<PathBuf>,
 }
@@ -64,8 +64,8 @@ impl Common {
     }
 }
 
-/// A Markdown file with its tables: between each line "<!-- WORD NAME -->" and the next "<!-- end
-/// -->" comes what `table` has for the name, if it has something.
+/// A Markdown file with its tables. If `table` returns a text for NAME, the text goes between the
+/// line "<!-- WORD NAME -->" and the next "<!-- end -->".
 pub(crate) fn put_between(
     file: &str,
     word: &str,
@@ -91,7 +91,7 @@ pub(crate) fn put_between(
     Ok(text + rest)
 }
 
-/// Results as JSON: numbers with five digits, each member of a list in a line.
+/// Results as JSON: numbers with five digits, each member of a list on its own line.
 pub(crate) fn json(results: &impl Serialize) -> Result<String> {
     let mut value = serde_json::to_value(results)?;
     shorten(&mut value);
@@ -120,7 +120,7 @@ fn shorten(value: &mut Value) {
     }
 }
 
-/// Prints; a reader that has gone away is no error.
+/// Prints to standard output. A closed pipe is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

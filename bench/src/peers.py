@@ -1,14 +1,19 @@
 """Other libraries' filters, timed on the benchmark's own images.
 
-Reads one JSON request a line, answers each with one JSON line. `hello` is written first: which libraries there are, which are
-missing and why. Then
+Reads one JSON request a line, answers each with one JSON line. `hello` is written first: the
+libraries that were found, and those that are missing, with the reasons. Then
     {"do": "open", "case": {...}}              -> {"peers": [names that apply]}
-    {"do": "check", "peer": name}              -> {"difference", "differ", "note"} or {"skip": reason}
-    {"do": "time", "peer": name, "how": {...}} -> {"us": [...]}; how: {"rounds": n} on the GPU, {"lead": s, "span": s} on the CPU
-                                                  and from host memory to host memory
+    {"do": "check", "peer": name}              -> {"difference", "differ", "note"}
+    {"do": "time", "peer": name, "how": {...}} -> {"us": [...]}
+    {"do": "done", "peer": name}               -> {}
     {"do": "close"}                            -> {}
-A case names two raw files, pixels and the result expected, both images * height x width x channels, and gives the taps. Results
-are compared where the library's border makes no difference, or everywhere if it has the border that is asked for.
+A library that fails to check or to time answers {"skip": reason}.
+`how` is {"rounds": n} on the GPU. On the CPU, and from host memory to host memory, it is
+{"lead": s, "span": s}, in seconds.
+
+A case gives the taps, and names two raw files: the pixels and the expected result, both
+images * height x width x channels. If a library has another border than the one asked for, results
+are not compared in a frame where the border matters.
 
 `--self-test` runs the CPU libraries and the protocol on a small image, against a plain definition.
 """
@@ -23,7 +28,7 @@ import os
 import sys
 import time
 
-SPAN = 2e-3  # what one measurement's runs take together, in seconds
+SPAN = 2e-3  # seconds that the runs of one measurement take together
 
 
 class Skip(Exception):
@@ -33,12 +38,12 @@ class Skip(Exception):
 def library(name):
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a library that is broken is as good as missing
+    except Exception as error:  # a broken library counts as missing
         raise Skip(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else name}")
 
 
 class Case:
-    """A problem: pixels and the expected result as arrays, taps, which forms of the filter to run."""
+    """A problem: pixels and expected result as arrays, taps, and the forms of the filter to run."""
 
     def __init__(self, np, spec):
         self.np = np
@@ -66,12 +71,15 @@ class Case:
         return self.images * self.width * self.height * self.channels * steps
 
     def planes(self, array):
-        """Channels first, each plane without gaps."""
+        """The channels as contiguous planes."""
         array = array if array.ndim == 3 else array[:, :, None]
         return self.np.ascontiguousarray(array.transpose(2, 0, 1))
 
     def difference(self, found, margin):
-        """The greatest difference from what is expected, outside a frame of `margin` pixels; of integers also how many differ."""
+        """The greatest difference from the expected result; for integers, how many values differ.
+
+        A frame of `margin` pixels is left out.
+        """
         if found.shape != self.expected.shape:
             raise Skip(f"its result is {found.shape}, not {self.expected.shape}")
         integers = self.result.kind == "u"
@@ -80,7 +88,7 @@ class Case:
         worst, differ = 0.0, 0
         for image in range(self.images):
             first = image * self.height
-            # A few rows at a time: an image of a gigapixel has no room for its differences.
+            # A few rows at a time: the differences of a gigapixel image would not fit in memory.
             for start in range(first + margin, first + self.height - margin, 512):
                 part = (slice(start, min(start + 512, first + self.height - margin)), columns)
                 gaps = self.np.abs(found[part].astype(wide) - self.expected[part].astype(wide))
@@ -90,13 +98,15 @@ class Case:
         return worst, differ if integers else None
 
 
-# ---
-# CPU -------------------------------------------------------------------------------------------------------------
+# --- CPU ------------------------------------------------------------------------------------------
 
 
 class CpuClock:
-    """Wall-clock times of one turn; the Rust side takes its own in between, so that other load falls on both. As its `Turn`:
-    runs for so long that do not count, then those that begin within a span, one at least."""
+    """Wall-clock times of one turn, as with the Rust side's `Turn`: runs for `lead` seconds that do
+    not count, then each run that begins within `span` seconds, at least one.
+
+    The Rust side times its own runs between turns, so that other load affects both.
+    """
 
     def times(self, run, case, lead, span):
         begin = time.perf_counter()
@@ -207,8 +217,7 @@ class SciPySeparable(SciPy):
         return run
 
 
-# ---
-# GPU -------------------------------------------------------------------------------------------------------------
+# --- GPU ------------------------------------------------------------------------------------------
 
 
 class TorchDevice:
@@ -261,7 +270,7 @@ class TorchDevice:
 
 
 class CupyDevice:
-    """The same through CuPy."""
+    """Memory and events through CuPy."""
 
     def __init__(self, ordinal):
         self.cupy = library("cupy")
@@ -307,8 +316,9 @@ class CupyDevice:
 
 
 class GpuClock:
-    """Times between events. Before the first comes enough other work for the host to have put in all runs before the GPU
-    gets to them; runs take turns over more buffers than the level-2 cache holds."""
+    """Times between events. Enough other work comes before the first event for the host to put in
+    all runs before the GPU reaches them. The runs rotate through more buffers than the level-2
+    cache holds."""
 
     def __init__(self, device, pairs):
         self.device, self.pairs = device, pairs
@@ -435,8 +445,8 @@ class CuDnnPair(CuDnn):
 
 
 def smooth(least):
-    """Three lengths from `least` to an eighth more whose only prime factors are 2, 3, 5 and 7: those with the most twos,
-    and the shortest."""
+    """Lengths from `least` to an eighth more whose only prime factors are 2, 3, 5 and 7: the three
+    with the most factors of 2, and the shortest."""
     found = []
     for n in range(least, least + least // 8 + 2):
         rest, twos = n, 0
@@ -467,7 +477,7 @@ class CuFft(Torch):
         best = None
         for i in range(max(len(rows), len(columns))):
             shape = (rows[min(i, len(rows) - 1)], columns[min(i, len(columns) - 1)])
-            # The middle tap at the origin; correlation is the conjugate of the taps' spectrum.
+            # The middle tap moves to the origin; correlation takes the spectrum's conjugate.
             window = self.np.zeros(shape, self.np.float32)
             window[:case.size, :case.size] = case.taps
             window = self.np.roll(window, (-half, -half), (0, 1))
@@ -553,7 +563,7 @@ class StreamContext(ctypes.Structure):
     ]
 
 
-PITCH = 512  # rows begin at multiples of so many bytes, as NPP's own allocations do
+PITCH = 512  # rows begin at multiples of this many bytes, as in NPP's own allocations
 REPLICATE = 2  # NPP_BORDER_REPLICATE, the one border that all of its filters have
 
 
@@ -600,7 +610,8 @@ class Npp(GpuPeer):
             return "NPP"
 
     def function(self, name, *arguments):
-        """An entry: source, step, size, offset, destination, step, region, then what is its own, border, context."""
+        """An entry of NPP. Its arguments: source, step, size, offset, destination, step, region,
+        `arguments`, border, context."""
         try:
             entry = getattr(self.filters, name)
         except AttributeError:
@@ -611,7 +622,7 @@ class Npp(GpuPeer):
         return entry
 
     def is_planar(self, case):
-        """Channels of f32 are planes, as ours are; other pictures are as they are stored."""
+        """Whether channels are planes, as ours are in f32. Otherwise they are interleaved."""
         return (case.stored, case.target, case.images) == ("f32", "f32", 1)
 
     def prepare(self, case):
@@ -633,7 +644,7 @@ class Npp(GpuPeer):
         return run, lambda: self.fetch(case, results)
 
     def fetch(self, case, results):
-        """The first result, as the case expects it."""
+        """The first result, in the shape of the expected one."""
         self.memory.synchronize()
         found = self.memory.download(results[0])
         if self.is_planar(case):
@@ -644,21 +655,21 @@ class Npp(GpuPeer):
         return found[:, :, 0] if case.channels == 1 else found
 
     def planes(self, case, source, dst):
-        """Pointers of each plane, or of each picture."""
+        """Pointers to source and result of each plane, or of each picture."""
         planar = self.is_planar(case)
         each = 4 * case.width * case.height if planar else case.height * source.shape[1]
         for i in range(case.channels if planar else case.images):
             yield self.memory.pointer(source) + i * each, self.memory.pointer(dst) + i * each
 
     def format(self, case):
-        """How NPP's names end for the pixels."""
+        """The end of NPP's function names for the pixel type and the channels."""
         if case.target != case.stored:
             raise Skip(None)
         kind = {"u8": "8u", "u16": "16u", "f16": "16f", "f32": "32f"}[case.stored]
         return f"{kind}_C{1 if self.is_planar(case) else case.channels}R_Ctx"
 
     def taps_format(self, case):
-        """The same where taps are floats, whose type the name tells if it is not that of the pixels."""
+        """As `format`, for f32 taps: the name has their type if the pixels have another one."""
         return f"{'' if case.stored == 'f32' else '32f'}_{self.format(case)}"
 
     def check_status(self, status):
@@ -672,7 +683,7 @@ class Npp(GpuPeer):
         return step, Size(case.width, case.height), Point(0, 0)
 
     def turned(self, case, make, results):
-        """NPP stores some taps in reverse: whichever way gives the expected result."""
+        """NPP reverses some taps: returns the run whose result is closer to the expected one."""
         best = None
         for turn in (False, True):
             run = make(turn)
@@ -755,7 +766,7 @@ class NppGauss(Npp):
 
 
 class NppSigned(Npp):
-    """NPP has signed results of bytes in integers of 16 bits only: half of what ours writes."""
+    """NPP has signed results of bytes only as 16-bit integers: half of the bytes of our f32."""
 
     name, form = "NPP FilterBorder 8u16s", "pair"
     border_note = "replicated edges, results of 16 bits"
@@ -788,7 +799,7 @@ class NppSigned(Npp):
 
 
 class CvCuda(Torch):
-    """The one filter of CV-CUDA for whole tensors with taps that a case has."""
+    """The only filter of CV-CUDA that takes whole tensors and has the taps of a case."""
 
     name, form = "CV-CUDA gaussian", "pair"
 
@@ -809,7 +820,7 @@ class CvCuda(Torch):
 
         def run(i):
             source, dst = tensors[i]
-            # PyTorch's stream, whose marks tell the time.
+            # PyTorch's stream, whose events measure the time.
             cv.gaussian_into(dst, source, (case.size, case.size), (case.sigma, case.sigma), cv.Border.REFLECT101,
                              stream=cv.Stream.default)
 
@@ -820,12 +831,12 @@ class CvCuda(Torch):
         return run, fetch
 
 
-# --- from host memory to host
-# memory ---------------------------------------------------------------------------------
+# --- from host memory to host memory --------------------------------------------------------------
 
 
 class HostPeer(CpuPeer):
-    """Pictures of a case, one below the other in the file, go through the library as it is used: one call for each, or for all."""
+    """Filters the pictures of a case, which are one below the other in the file, as a user of the
+    library does: one call for each picture, or one for all."""
 
     device, form = "host", "any"
 
@@ -864,7 +875,7 @@ class HostOpenCv(HostPeer):
 
 
 class HostOpenCvOwn(HostOpenCv):
-    """The library's function for the very filter."""
+    """OpenCV's own function for the filter, where it has one."""
 
     name = "OpenCV GaussianBlur, blur, Sobel"
 
@@ -882,7 +893,8 @@ class HostOpenCvOwn(HostOpenCv):
 
 
 class HostTorch(HostPeer):
-    """Up, converted, filtered by conv2d (two of them where the filter separates), converted, down."""
+    """Uploads, converts, filters by conv2d, converts and downloads. A filter that separates takes
+    two conv2d."""
 
     border_note = "zero edges"
     pinned = False
@@ -935,8 +947,7 @@ PEERS = [
 ]
 
 
-# ---
-# protocol --------------------------------------------------------------------------------------------------------
+# --- protocol -------------------------------------------------------------------------------------
 
 
 class Session:
@@ -991,7 +1002,7 @@ class Session:
             return {"skip": describe(error)}
 
     def do_done(self, request):
-        """What one peer held is no longer needed."""
+        """Frees the memory of one peer."""
         self.runs.pop(request["peer"], None)
         for device in DEVICES.values():
             device.free()
@@ -1017,12 +1028,11 @@ def serve(options, requests, reply):
             reply(session.answer(json.loads(line)))
 
 
-# ---
-# self-test -------------------------------------------------------------------------------------------------------
+# --- self-test ------------------------------------------------------------------------------------
 
 
 def self_test(options):
-    """The libraries on the CPU against the definition, through the protocol."""
+    """Compares the libraries on the CPU with the definition, through the protocol."""
     import tempfile
 
     np = library("numpy")
@@ -1085,7 +1095,7 @@ def main():
     options = parser.parse_args()
     if options.self_test:
         sys.exit(self_test(options))
-    # Libraries may print; answers have a channel of their own.
+    # Answers go to standard output, prints of the libraries to standard error.
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -28,16 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Where the peers run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum On {
-    /// On the CPU, with so many threads.
+    /// On the CPU, with this many threads.
     Cpu(usize),
-    /// On the GPU of this number, with a level-2 cache of so many bytes.
+    /// On the GPU of this number, with a level-2 cache of this many bytes.
     Gpu(u32, u64),
-    /// From host memory to host memory: on the GPU of this number, or on the CPU with so many
+    /// From host memory to host memory: on the GPU of this number, or on the CPU with this many
     /// threads.
     Host(u32, usize),
 }
 
-/// A problem for them.
+/// A problem for the libraries.
 pub(crate) struct Posed<'a> {
     /// Pictures, one below the other.
     pub(crate) images: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Peers {
     case: Option<Value>,
 }
 
-/// One way of filtering that a library has.
+/// One filter function of a library.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Found {
     pub(crate) name: String,
@@ -75,7 +75,7 @@ pub(crate) struct Found {
     pub(crate) class: String,
 }
 
-/// One of them as a rival in a contest on the CPU.
+/// A library as a rival in a contest on the CPU.
 pub(crate) struct Taker<'a, 'b> {
     pub(crate) peers: &'a RefCell<&'b mut Peers>,
     pub(crate) name: String,
@@ -166,8 +166,8 @@ impl Peers {
             .map_or_else(String::new, |line| format!(": {line}"))
     }
 
-    /// Gives a case to the libraries, its filter in the classes named; the names of those that take
-    /// it.
+    /// Gives a case to the libraries, its filter in the classes named. Returns the libraries that
+    /// accept it.
     pub(crate) fn open<S: Random, D: Random>(
         &mut self,
         case: &Case,
@@ -190,7 +190,7 @@ impl Peers {
         })
     }
 
-    /// Gives a problem to the libraries; the names of those that take it.
+    /// Gives a problem to the libraries. Returns the libraries that accept it.
     pub(crate) fn pose(&mut self, problem: &Posed<'_>) -> Result<Vec<Found>> {
         if self.talk.is_none() {
             return Ok(Vec::new());
@@ -283,7 +283,7 @@ impl Peers {
         }
     }
 
-    /// Frees what a library holds.
+    /// Frees the memory of a library's case.
     pub(crate) fn done(&mut self, peer: &str) {
         let _ = self.request(peer, &json!({"do": "done", "peer": peer}));
     }
@@ -367,7 +367,7 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // It may hang in a library. Errors mean that it has ended.
+        // The program may hang in a library, so it is killed. Errors mean that it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-//! A contest on pictures in a GPU's memory as they are stored: values of any type, channels side by
-//! side, one picture or many in a call.
+//! A contest on pictures in a GPU's memory: values of any type, channels interleaved, one picture
+//! or many in a call.
 //!
-//! Every result is compared with the CPU's at every value before it is timed, and the CPU's with
-//! the definition.
+//! Every value of a result is compared with the CPU's result before it is timed. The CPU's result
+//! is compared with the definition.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::measure::Bed;
 /// The name of the plan that chooses its variant.
 pub(crate) const CHOSEN: &str = "chosen";
 
-/// A case's pictures, one below the other, and what every contender must make of them.
+/// A case's pictures, one below the other, and the result that every contender must give.
 pub(crate) struct Pictures<S, D> {
     each: Shape,
     pub(crate) src: Image<S>,
@@ -38,7 +38,7 @@ impl<S: Random, D: Random> Pictures<S, D> {
     /// The case's pixels and the CPU's result.
     ///
     /// # Errors
-    /// If the result is not that of the definition, or if memory is short.
+    /// If the result differs from the definition, or if memory is short.
     pub(crate) fn new(case: &Case, step: &Step) -> Result<Self> {
         let each = case.shape();
         let src = Image::from_vec(case.pixels::<S>(), each.width, case.rows(), each.channels)?;
@@ -77,8 +77,8 @@ impl<S: Random, D: Random> Pictures<S, D> {
         Ok(gpu.image_of(self.src.shape(), D::SCALAR, Layout::Interleaved)?)
     }
 
-    /// Images whose copy reads and writes as many bytes as the filter, where a value is not written
-    /// in as many as it is read.
+    /// Images whose copy reads and writes as many bytes as the filter, where source and result have
+    /// values of different sizes.
     fn copies(&self, gpu: &Gpu) -> Result<Bed> {
         let (read, written) = (S::SCALAR.bytes(), D::SCALAR.bytes());
         let shape = self.src.shape();
@@ -132,8 +132,8 @@ fn part<P: Random>(image: &Image<P>, shape: Shape, rows: Range<usize>) -> Result
     Ok(Image::from_vec(pixels, shape.width, rows.len(), shape.channels)?)
 }
 
-/// What the CPU makes of a picture. Bytes from bytes are rounded as if from the exact sum; other
-/// values are those of f32 converted.
+/// The CPU's result for a picture. Bytes from bytes are rounded as if from the exact sum; other
+/// values are f32 results converted.
 fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> Result<Image<D>> {
     let shape = src.shape();
     let converted =
@@ -150,8 +150,7 @@ fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> R
     Ok(converted(found.as_slice().par_iter().map(|&value| D::from_f32(value)).collect())?)
 }
 
-/// Compares a thousand results with the definition, of a filter. A gradient's are held to it by the
-/// tests.
+/// Compares a thousand results of a filter with the definition. The tests compare gradients.
 fn spots<S: Random, D: Random>(step: &Step, src: &Image<S>, found: &Image<D>) -> Result<()> {
     match step {
         Step::Filter(filter) => check::spots(filter, Border::default(), src, found, 0.0),
@@ -221,8 +220,8 @@ mod tests {
         }
     }
 
-    /// The CPU's result, after that of every variant on a GPU if there is one, and of a plan that
-    /// chooses.
+    /// The CPU's result. If there is a GPU, every variant on it, and a plan that chooses, must give
+    /// the same.
     fn expected<S: Random, D: Random>(case: &Case) -> Image<D> {
         let step = case.step().unwrap();
         let pictures = Pictures::<S, D>::new(case, &step).unwrap();

@@ -1,9 +1,9 @@
 //! `bench plan`: a list of jobs, each measured beside the time that a plan predicts for it.
 //!
-//! On the CPU, a job's time is that of `Plan::run`, the least of several calls. On a GPU, it is
-//! that of the kernels on pictures that lie in its memory, the median of several rounds.
-//! Predictions hold for the machines that they were measured on: an H200, the 16 cores of its host,
-//! and two cores with AVX-512. So this is no test for other machines.
+//! On the CPU, a job's time is the least of several calls of `Plan::run`. On a GPU, it is the time
+//! of the kernels on pictures in its memory, the median of several rounds. Predictions hold for the
+//! machines that they were measured on: an H200, the 16 cores of its host, and two cores with
+//! AVX-512. So this is no test for other machines.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,17 +27,17 @@ pub struct Options {
     /// Only jobs whose text contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Another job than those of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a filter,
-    /// or random:N for N by N random taps; the size, with the channels; the stored type; the
-    /// results' type, if it is another. May be given more than once.
+    /// Measure this job instead of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a
+    /// filter, or random:N for N by N random taps; the size, with the channels; the stored type;
+    /// the results' type, if it is another. May be given more than once.
     #[arg(long, value_name = "TEXT")]
     job: Vec<String>,
-    /// Measure every variant that is not predicted to take ten times as long as the chosen one, not
-    /// only that.
+    /// Also measure every other variant that is predicted to take less than ten times as long as
+    /// the chosen one.
     #[arg(long)]
     every_variant: bool,
-    /// On the CPU, take the time that the threads were running, divided by their number: for
-    /// machines with other work. Linux alone tells it.
+    /// On the CPU, count the time that the threads were running, divided by their number: for
+    /// machines with other load. Linux only.
     #[arg(long)]
     cpu_time: bool,
     /// How often each is measured at least.
@@ -128,7 +128,7 @@ struct Row {
 /// Runs the benchmark, and prints a table.
 ///
 /// # Errors
-/// A text that is no job; device and memory errors; a time that is not predicted.
+/// A text that names no job; device and memory errors; a time too far from its prediction.
 pub fn run(options: &Options) -> Result<()> {
     let devices = match &options.device[..] {
         [] if Gpu::open(0).is_ok() => vec![Device::Cpu, Device::Gpu(0)],
@@ -242,7 +242,7 @@ fn timed<S: Random, D: Random>(
     device: Device,
     variant: Variant,
 ) -> Result<Duration> {
-    /// How long the runs of a job on the CPU take together, at least.
+    /// The runs of a job on the CPU take at least this long together.
     const SPAN: Duration = Duration::from_millis(60);
     let plan = Plan::builder(&job.filter).device(device).variant(variant).build()?;
     let Shape { width, height, channels } = job.shape;
@@ -251,7 +251,7 @@ fn timed<S: Random, D: Random>(
     let src = Image::from_vec(pixels, width, height, channels)?;
     if let Device::Gpu(ordinal) = device {
         let gpu = Gpu::open(ordinal)?;
-        // As a plan has them: floats as planes.
+        // The layouts that a plan uses: f32 as planes, other types interleaved.
         let (source, layout) = if S::SCALAR == Scalar::F32 {
             (gpu.upload(&src.view())?, Layout::Planar)
         } else {

@@ -11,7 +11,7 @@ use crate::measure::{median, micros};
 use crate::pictures::CHOSEN;
 use crate::text;
 
-/// All that one run measured.
+/// The measurements of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: &'static str,
@@ -50,7 +50,7 @@ pub(crate) struct Row {
     /// The stored type and channels alone.
     #[serde(skip)]
     pub(crate) pixel: String,
-    /// Of pictures as they are stored on a GPU, the filter in words.
+    /// The filter in words, in cases of [`Suite::Pictures`].
     #[serde(skip)]
     pub(crate) picture: Option<String>,
     /// Values in the result.
@@ -63,7 +63,7 @@ pub(crate) struct Row {
     /// A variant of ours, a peer, or the copy.
     pub(crate) variant: String,
     pub(crate) who: Who,
-    /// How the filter was given: as all taps, or as a row and a column.
+    /// The form of the filter: all taps, or a row and a column.
     pub(crate) class: Option<Class>,
     pub(crate) device: String,
     pub(crate) median_us: f64,
@@ -71,8 +71,8 @@ pub(crate) struct Row {
     pub(crate) max_us: f64,
     #[serde(skip)]
     pub(crate) gigapixels_per_second: f64,
-    /// The larger of the copy's time and that of the multiply-adds at the device's peak, where that
-    /// is known.
+    /// The larger of two times: the copy's, and, where the device's peak is known, that of the
+    /// multiply-adds at this peak.
     pub(crate) limit_us: Option<f64>,
     #[serde(skip)]
     pub(crate) percent_of_limit: Option<f64>,
@@ -84,9 +84,9 @@ pub(crate) struct Row {
     pub(crate) goal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<bool>,
-    /// What the result was compared with before it was measured.
+    /// The reference with which the result was compared before it was measured.
     pub(crate) checked: String,
-    /// The greatest difference from the result it was compared with, if they need not be the same.
+    /// The greatest difference from that reference, if the bits may differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) difference: Option<f64>,
     /// How many of another library's values differ, if they are integers.
@@ -115,7 +115,7 @@ pub(crate) struct Duel {
     pub(crate) ours_us: f64,
     pub(crate) rival: String,
     pub(crate) rival_us: f64,
-    /// Our time as a part of the rival's.
+    /// Our time divided by the rival's.
     pub(crate) ratio: f64,
 }
 
@@ -218,13 +218,13 @@ impl<'a> Rows<'a> {
                 .map(|(index, row)| (index, row.median_us))
             };
             let Some((index, us)) = fastest(Who::Apron, "") else { continue };
-            // The limit is for computing every tap; a variant that needs fewer operations may pass
-            // it.
+            // The limit assumes that every tap is computed; a variant with fewer operations may
+            // beat it.
             let ours =
                 self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
             let limit = self.peak.and(ours.filter_map(|row| row.limit_us).max_by(f64::total_cmp));
-            // No filter is faster than the memory. If one seems to be, the copy was slow, and is no
-            // measure.
+            // No filter is faster than memory. If one seems to be, the copy was slow, and there is
+            // no limit.
             let limit = limit.filter(|_| us >= 0.9 * micros(self.copy));
             let met = match goal {
                 Goal::Limit(percent) => limit.map(|limit| 100.0 * limit / us >= percent),
@@ -321,7 +321,7 @@ impl CpuReport {
     }
 
     pub(crate) fn new() -> Self {
-        // Linux names the processor; elsewhere the number of threads must do.
+        // Linux names the processor. On other systems, the report has only the number of threads.
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
@@ -420,8 +420,9 @@ impl Report {
         text
     }
 
-    /// On the CPU, ours compared with the libraries whose name contains this, or one of several, as
-    /// a Markdown table: a row for each image and library, a column for each number of taps.
+    /// A Markdown table of CPU times beside the libraries whose name contains `names`, or one of
+    /// several names separated by commas. It has a row for each image and library, and a column for
+    /// each number of taps.
     pub(crate) fn beside(&self, names: &str) -> Option<String> {
         let mut rivals: Vec<&Row> = Vec::new();
         let mut taps: Vec<usize> = Vec::new();
@@ -469,9 +470,8 @@ impl Report {
         (!rows.is_empty()).then(table)
     }
 
-    /// Pictures on a GPU as they are stored, as a Markdown table with a row for each case: the
-    /// plan's own choice compared with a copy of as many bytes, with the limit and with the fastest
-    /// library.
+    /// A Markdown table of the pictures in a GPU's memory, a row for each case. It compares the
+    /// plan's own choice with a copy of as many bytes, with the limit and with the fastest library.
     pub(crate) fn pictures(&self) -> Option<String> {
         let header = [
             "pictures",

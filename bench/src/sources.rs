@@ -1,5 +1,5 @@
-//! The documents that the studies come from: what each measured, and what is measured here in its
-//! place.
+//! The documents that the studies come from: their published times, and the problems that are
+//! measured here in their place.
 
 use apron::{Border, Filter, Result, Variant};
 use oracle::Order;
@@ -22,7 +22,7 @@ impl Kernel {
         }
     }
 
-    /// The order of its sums, if it has one: those of one order give the same bits.
+    /// The order of its sums, if it has one. Kernels of one order give the same bits.
     pub(crate) fn order(self) -> Option<Order> {
         match self {
             Self::Study(study) => Some(study.order()),
@@ -45,7 +45,7 @@ pub(crate) struct Source {
     /// Its name for `--source`.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// The GPU that its figures are from, if it says.
+    /// The GPU of its figures, if the document names one.
     pub(crate) device: &'static str,
     /// Remarks on the tables.
     pub(crate) notes: &'static [&'static str],
@@ -70,11 +70,11 @@ pub(crate) struct Scene {
 /// The filter of a scene.
 #[derive(Clone, Copy)]
 pub(crate) enum Taps {
-    /// So many columns and rows, by one of the benchmark's forms.
+    /// A square window with this many rows, in one of the benchmark's forms.
     Square(Form, usize),
-    /// So many in one row, random.
+    /// This many random taps in one row.
     Line(usize),
-    /// A filter of apron's by its name.
+    /// One of apron's filters, by its name.
     Named(&'static str),
 }
 
@@ -93,9 +93,9 @@ pub(crate) struct Step {
     pub(crate) published_us: Option<f64>,
 }
 
-/// Times of some kernels over a row of scenes or block shapes.
+/// Times of some kernels over a series of scenes or block shapes.
 pub(crate) struct Sweep {
-    /// For a file.
+    /// The name in files.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     /// The quantity on the x axis.
@@ -144,7 +144,7 @@ impl Scene {
         Self { width, height, channels: 1, by_rows: false, taps, border, reference: false }
     }
 
-    /// A smaller one of the same kind, for processors.
+    /// A smaller scene of the same type, for the CPU.
     pub(crate) fn small(&self) -> Self {
         let (across, down) = match (self.height, self.channels) {
             (1, _) => (64, 1),

@@ -1,10 +1,10 @@
-//! The part of `bench cliffs` about float pictures with special values. A value may not cost much
-//! beside a clean picture:
+//! The part of `bench cliffs` about float pictures with special values. Such a picture may take,
+//! compared with a clean one:
 //!
-//! - with NaN, subnormal or great pixels at most twice the clean picture's time, with infinities at
-//!   most four times, and 10 ms more;
-//! - and in no case more than the direct variant takes for the same picture (1.1 times, for the
-//!   clock's sake). A picture with a pixel too great for spectra has this limit alone.
+//! - with NaN, subnormal or huge pixels at most twice the time, with infinities at most four times;
+//!   10 ms are added;
+//! - and in no case more than 1.1 times the direct variant's time for the same picture, where the
+//!   tenth allows for the clock. A picture with a pixel too large for spectra has only this limit.
 //!
 //! On a GPU, the direct variant is the fastest that has a kernel for the filter. Direct runs that
 //! would take seconds are left out, and their rows lack this limit.
@@ -18,8 +18,8 @@ use serde::Serialize;
 
 use crate::measure::Bed;
 
-/// What a picture holds beside noise, the value as f32 and as f16, how many pixels are between two
-/// of them if there are several, and how many times a clean picture's time it may take.
+/// Contents: a name, the special value as f32 and as f16, the distance in pixels between two of
+/// them if there are several, and the largest allowed factor over a clean picture's time.
 const CONTENTS: [(&str, [f32; 2], Option<usize>, f64); 8] = [
     ("one NaN", [f32::NAN; 2], None, 2.0),
     ("scattered NaN", [f32::NAN; 2], Some(50), 2.0),
@@ -31,8 +31,8 @@ const CONTENTS: [(&str, [f32; 2], Option<usize>, f64); 8] = [
     ("subnormal alone", [1e-40, 3e-7], Some(1), 2.0),
 ];
 
-/// Filters by text; and dense ones of so many columns and rows with few taps of zero and none below
-/// it, and with taps of both signs.
+/// Filters by text. The names and sides of dense filters: "random" has a few zero taps and no
+/// negative ones, "signed" has both signs.
 const PRESETS: [&str; 2] = ["gaussian:sigma=5", "motion:length=41,angle=30"];
 const DENSE: [(&str, &[usize]); 2] = [("random", &[31, 51, 101, 301]), ("signed", &[51, 101])];
 
@@ -42,7 +42,7 @@ const MOST_ON_CPU: usize = 100_000_000_000;
 /// The same for a few seconds on an H200, by its slowest direct kernel.
 const MOST_ON_GPU: usize = 10_000_000_000_000;
 
-/// A measured case, and what it breaks.
+/// A measured case, and the limit that it breaks.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     content: &'static str,
@@ -103,7 +103,7 @@ pub(crate) fn run(
     Ok(rows)
 }
 
-/// What is measured, and where.
+/// One measurement: the filter and the device.
 struct Measured<'a> {
     device: Device,
     gpu: Option<&'a Gpu>,
@@ -143,7 +143,7 @@ impl Measured<'_> {
         Ok(rows)
     }
 
-    /// The fastest plan that sums tap by tap. There is none where it would take seconds.
+    /// The fastest plan that sums tap by tap; `None` if it would take seconds.
     fn direct<P: Pixel>(&self) -> Result<Option<Plan>> {
         let most = if self.gpu.is_some() { MOST_ON_GPU } else { MOST_ON_CPU };
         if self.filter.cols() * self.filter.rows() * self.side * self.side > most {
@@ -152,7 +152,7 @@ impl Measured<'_> {
         let build =
             |variant| Plan::builder(self.filter).device(self.device).variant(variant).build();
         if self.gpu.is_none() {
-            // The engine has one direct way, whatever the variant.
+            // The engine has one direct algorithm for all variants.
             return Ok(Some(build(Variant::DirectNaive)?));
         }
         let mut fastest: Option<(f64, Plan)> = None;
@@ -173,7 +173,7 @@ impl Measured<'_> {
         Ok(fastest.map(|(_, plan)| plan))
     }
 
-    /// Milliseconds for a picture of noise, with a value at every so many pixels, or once.
+    /// Milliseconds for a picture of noise, with a special value once or at regular distances.
     fn time<P: Pixel>(
         &self,
         plan: &Plan,
@@ -206,7 +206,7 @@ impl Measured<'_> {
         }
         let mut dst = Image::<P>::zeroed(side, side, 1)?;
         let mut times = Vec::new();
-        // The first turn makes taps and spectra, and is not counted.
+        // The first turn prepares taps and spectra, and does not count.
         for turn in 0..=turns {
             let start = Instant::now();
             plan.run(&src.view(), &mut dst.view_mut())?;

@@ -2,14 +2,14 @@
 //!
 //! | item | what it computes |
 //! | --- | --- |
-//! | [`bytes`], [`bytes_weighted_by_alpha`], [`Whole`] | bytes made of bytes: whole taps, exact sums |
+//! | [`bytes`], [`bytes_weighted_by_alpha`], [`Whole`] | 8-bit results of 8-bit images: whole taps, exact sums |
 //! | [`correlate`] | a whole plane in f64, for results of other types |
 //! | [`spots`], [`byte_spots`] | the same at a thousand pixels, for images that are too large to be computed as a whole |
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
 //! | [`tolerance`] | the error bound of a result by spectra |
 //!
-//! Borders are not index arithmetic here: a coordinate is folded back one step at a time until it
-//! lies in the image ([`fold`]), and a plane is padded before anything is summed ([`Padded`]).
+//! Borders use no index formulas: [`fold`] moves a coordinate one step at a time until it lies in
+//! the image, and [`Padded`] pads a plane before any sum.
 
 pub mod scalar;
 mod spot;
@@ -37,21 +37,22 @@ pub struct Taps<'a> {
 }
 
 impl Taps<'_> {
-    /// The sizes of all taps added up.
+    /// The sum of the absolute values of all taps.
     pub fn weight(&self) -> f64 {
         self.values.iter().map(|tap| tap.abs()).sum()
     }
 }
 
-/// Hands over a filter of the product's, of which nothing but its numbers is asked.
+/// Calls `use_them` with the numbers of a filter of the library. The oracle reads nothing else of
+/// the filter.
 pub fn with_taps<T>(filter: &Filter, use_them: impl FnOnce(Taps<'_>) -> T) -> T {
     let (cols, rows, anchor) = (filter.cols(), filter.rows(), filter.anchor());
     let values: Vec<_> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
     use_them(Taps { cols, rows, anchor, values: &values })
 }
 
-/// What the separable family computes a filter by: products of a row and a column, and the pixel
-/// times a factor.
+/// The form in which the separable family computes a filter: products of a row and a column, and a
+/// factor for the pixel itself.
 #[derive(Clone, Debug)]
 pub struct Products<'a> {
     /// The factor of the pixel itself.
@@ -61,7 +62,8 @@ pub struct Products<'a> {
 }
 
 impl<'a> Products<'a> {
-    /// Those that the product says it takes for a filter, if it separates or is a sum of such.
+    /// The products that the library takes for a filter; `None` if the filter neither separates nor
+    /// is a sum of filters that do.
     pub fn of(filter: &'a Filter) -> Option<Self> {
         let one = filter.separated().map(|pair| Self { centre: 0.0, terms: vec![pair] });
         let sum = |(centre, terms): (f64, &'a [RowAndColumn])| Self {
@@ -71,7 +73,8 @@ impl<'a> Products<'a> {
         one.or_else(|| filter.summed().map(sum))
     }
 
-    /// The sizes of all taps added up, and the greatest of the rows' and of the columns'.
+    /// The sum of the absolute values of all taps, and the largest such sum of a row and of a
+    /// column.
     pub fn weights(&self) -> (f64, f64, f64) {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         let sums = || self.terms.iter().map(|(row, column)| (sum(row), sum(column)));
@@ -84,19 +87,19 @@ impl<'a> Products<'a> {
     }
 }
 
-/// In which order sums are added up, and so every bit of a result.
+/// The order of additions, which determines every bit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// That of [`Family::Direct`]: [`scalar::direct`].
+    /// The order of [`Family::Direct`]: [`scalar::direct`].
     Direct,
-    /// That of [`Family::Separable`]: [`scalar::summed`].
+    /// The order of [`Family::Separable`]: [`scalar::summed`].
     Separable,
-    /// One that only studies have: [`scalar::product`].
+    /// An order that only studies have: [`scalar::product`].
     Product,
 }
 
 impl Order {
-    /// A family's order; `None` if it promises none, as that of spectra.
+    /// A family's order; `None` if the family promises none, as [`Family::Fourier`].
     ///
     /// # Panics
     /// If the family is not listed here.
@@ -118,8 +121,8 @@ impl Order {
         }
     }
 
-    /// The plane that the order makes of a plane of `size`; `products` are those that the filter is
-    /// computed by.
+    /// Filters a plane of `size` in this order. `products` is the filter's form for the separable
+    /// family.
     ///
     /// # Panics
     /// If the order needs products, and there are none.
@@ -142,7 +145,7 @@ impl Order {
     /// As [`Order::filter`], for an image whose channels are interleaved.
     ///
     /// # Panics
-    /// If the order needs a filter that separates, and it does not.
+    /// If the order needs a filter that separates, and this one does not.
     pub fn filter_image(
         self,
         src: &[f32],
@@ -167,19 +170,19 @@ impl Order {
     }
 }
 
-/// How many roundings a result by way of spectra is off by at most, each half a unit in the last
+/// The error bound of a result by spectra, in roundings. One rounding is half a unit in the last
 /// place of the sum of |tap| times the greatest |pixel|: [`apron::Variant::Fourier`] states it.
 pub const SPECTRAL_STEPS: usize = 16;
 
-/// What a result by way of spectra may be off by, where no pixel is beyond `greatest`.
+/// The largest error of a result by spectra, where no |pixel| exceeds `greatest`.
 pub fn tolerance(taps: Taps, greatest: f64) -> f64 {
     SPECTRAL_STEPS as f64 * (f64::from(f32::EPSILON) / 2.0) * taps.weight() * greatest
 }
 
-/// Where coordinate `i` finds its pixel among `n`; `None` if the border's constant is there.
+/// The index in `0..n` that the border maps coordinate `i` to; `None` for the border's constant.
 ///
-/// [`Border::Keep`] is answered as [`Border::Replicate`]: pixels that it concerns never use the
-/// answer (see [`kept`]).
+/// [`Border::Keep`] maps as [`Border::Replicate`]: the pixels that it copies never use this index
+/// (see [`kept`]).
 pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
     let n = i64::try_from(n).expect("an extent fits i64");
     while !(0..n).contains(&i) {
@@ -187,10 +190,9 @@ pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
         i = match border {
             Border::Constant(_) => return None,
             Border::Replicate | Border::Keep => i + if below { 1 } else { -1 },
-            // The mirror stands on the edge of the picture: -1 is 0's image, n is n - 1's.
+            // The mirror is at the edge of the image: -1 maps to 0, n to n - 1.
             Border::Reflect => (if below { -1 } else { 2 * n - 1 }) - i,
-            // The mirror stands on the middle of the edge pixel, and one pixel alone is its own
-            // image.
+            // The mirror is at the middle of the edge pixel. A single pixel maps to itself.
             Border::Reflect101 if n == 1 => 0,
             Border::Reflect101 => (if below { 0 } else { 2 * (n - 1) }) - i,
             Border::Wrap => i + if below { n } else { -n },
@@ -205,8 +207,8 @@ pub fn kept(position: usize, anchor: usize, len: usize, extent: usize) -> bool {
     position < anchor || position + (len - anchor) > extent
 }
 
-/// A plane with what the border puts around it, so that the window at `(x, y)` begins at `(x, y)`
-/// of `data`.
+/// A plane padded by the border, so that the window of the result at `(x, y)` begins at `(x, y)` of
+/// `data`.
 #[derive(Debug)]
 pub struct Padded<T> {
     /// Values, row by row.
@@ -216,8 +218,8 @@ pub struct Padded<T> {
 }
 
 impl<T: Copy> Padded<T> {
-    /// Pads a plane of `width` by `height` values; `constant` is what [`Border::Constant`] puts
-    /// outside.
+    /// Pads a plane of `width` by `height` values; `constant` is the value outside for
+    /// [`Border::Constant`].
     pub fn new(
         plane: &[T],
         (width, height): (usize, usize),
@@ -268,7 +270,7 @@ pub fn correlate(
     result
 }
 
-/// Puts row `y`'s source values where [`Border::Keep`] wants them.
+/// Copies the source values of row `y` to the results that [`Border::Keep`] leaves unfiltered.
 pub(crate) fn keep<T: Copy>(
     taps: Taps,
     y: usize,
@@ -284,7 +286,7 @@ pub(crate) fn keep<T: Copy>(
     }
 }
 
-/// What the border puts outside, if it has a value of its own.
+/// The value of [`Border::Constant`]; 0 for other borders.
 pub(crate) fn constant(border: Border) -> f32 {
     if let Border::Constant(value) = border { value as f32 } else { 0.0 }
 }

@@ -1,5 +1,4 @@
-//! Plain references in f32, one for each order: loops in the order that is promised, and nothing
-//! else.
+//! Plain references in f32: one set of loops for each promised order of additions.
 //!
 //! Every variant of a family, on every device, and every study of an order must give these bits.
 
@@ -37,10 +36,10 @@ pub fn separable(
     summed(plane, size, taps, &Products { centre: 0.0, terms: vec![pair] }, border)
 }
 
-/// The separable family: for each product, every row of the padded plane is filtered along itself
-/// and rounded to f32; then every column of what came out, that of the first product and then the
-/// others' for each tap; each time one sum, taps in ascending order. At last comes the pixel times
-/// its factor, unless that is 0. All by fused multiply-add.
+/// The separable family. For each product, the row taps filter every row of the padded plane, and
+/// the results are rounded to f32. The column taps then filter these results: for each tap in
+/// ascending order, first those of the first product, then the others. Last comes the pixel times
+/// its factor, unless the factor is 0. Each result is one sum of fused multiply-adds.
 pub fn summed(
     plane: &[f32],
     (width, height): (usize, usize),
@@ -74,8 +73,8 @@ pub fn summed(
     })
 }
 
-/// The order of products: one sum a pixel, taps column by column, top to bottom; the pixel times
-/// the row's tap is rounded, and added by a fused multiply-add with the column's.
+/// The order of products: one sum a pixel, taps column by column, top to bottom. The pixel times
+/// the row tap is rounded; a fused multiply-add with the column tap adds it to the sum.
 pub fn product(
     plane: &[f32],
     (width, height): (usize, usize),
@@ -95,7 +94,8 @@ pub fn product(
     })
 }
 
-/// A result whose rows `add` sums up from zero; what the border keeps is copied.
+/// A result whose rows begin as zero and are summed by `add`. Pixels that the border keeps are
+/// copied.
 fn rows(
     plane: &[f32],
     (width, height): (usize, usize),
@@ -113,8 +113,8 @@ fn rows(
     result
 }
 
-/// Adds `tap` times each value to its sum. Only for speed in many versions: a fused multiply-add is
-/// exact in each.
+/// Adds `tap` times each value to its sum. The versions for other instruction sets only serve
+/// speed: a fused multiply-add gives the same bits in each.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn accumulate(tap: f32, values: &[f32], sums: &mut [f32]) {
     for (sum, &value) in sums.iter_mut().zip(values) {

@@ -4,7 +4,7 @@ use apron::{Border, Shape};
 
 use crate::{Taps, Whole, byte_at, constant, fold, kept};
 
-/// How pixels lie in the two slices, channels interleaved, and what their type can hold.
+/// The shape of both images, whose channels are interleaved, and the range of the results.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Width, height and channels of both images.
@@ -13,7 +13,7 @@ pub struct Layout {
     pub most: Option<f64>,
 }
 
-/// A value that is not what it must be.
+/// A wrong value of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wrong {
     /// Column and row of the pixel.
@@ -24,8 +24,8 @@ pub struct Wrong {
     pub expected: f64,
 }
 
-/// Holds a thousand values of a result, those of the corners among them, to sums in f64. `slack` is
-/// what they may be off by beyond the rounding of each step. Bytes made of bytes have
+/// Compares a thousand values of a result, the corners included, with sums in f64. `slack` is the
+/// error allowed beyond the rounding of each step. For 8-bit results of 8-bit images see
 /// [`byte_spots`].
 ///
 /// # Errors
@@ -42,8 +42,8 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
         let index = |x: usize, y: usize| (y * width + x) * channels + channel;
         let Sum { mut value, scale } =
             sum(taps, border, (width, height), (x, y), |x, y| src[index(x, y)].into());
-        // Each tap, product and sum in f32 is off by half a unit in the last place at most; an
-        // integer by a half more.
+        // In f32, each tap, product and sum has a rounding error of at most half a unit in the last
+        // place. An integer result adds a half.
         let mut bound = (taps.values.len() + 2) as f64 * f64::from(f32::EPSILON) * scale + slack;
         if let Some(most) = most {
             value = value.clamp(0.0, most);
@@ -64,7 +64,8 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
     Ok(())
 }
 
-/// Holds a thousand bytes made of bytes, those of the corners among them, to [`crate::bytes`].
+/// Compares a thousand 8-bit results of an 8-bit image, the corners included, with
+/// [`crate::bytes`].
 ///
 /// # Errors
 /// The first byte that is wrong.
@@ -101,7 +102,7 @@ fn places(Shape { width, height, channels }: Shape) -> impl Iterator<Item = (usi
     })
 }
 
-/// The products at one pixel added up, and their sizes added up.
+/// The sum of the products at one pixel, and the sum of their absolute values.
 struct Sum {
     value: f64,
     scale: f64,
@@ -156,7 +157,7 @@ mod tests {
         (0..count).map(|_| f64::from(random.f32()) - 0.25).collect()
     }
 
-    /// Three channels, each a plane's correlation.
+    /// An image of random planes and its correlation, both with interleaved channels.
     fn images(taps: Taps, border: Border, shape: Shape) -> (Vec<f64>, Vec<f64>) {
         let Shape { width, height, channels } = shape;
         let planes: Vec<_> =

@@ -1,18 +1,19 @@
-//! Bytes made of bytes: whole taps, exact sums, and one verdict.
+//! The reference for 8-bit results of 8-bit images: taps as whole numbers over one denominator,
+//! exact sums, one rounding.
 
 use apron::{Border, Filter, Form, Shape};
 use multiversion::multiversion;
 
 use crate::{fold, kept};
 
-/// What a filter was made from.
+/// The numbers that a filter was made from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Made {
     /// Taps, row by row.
     Table(Vec<f64>),
     /// A row and a column.
     Product(Vec<f64>, Vec<f64>),
-    /// Rows and columns, and what the pixel under the middle of the window is multiplied by.
+    /// Products of a row and a column, and a factor for the pixel under the middle of the window.
     Sum {
         /// The pixel's factor.
         point: f64,
@@ -22,7 +23,7 @@ pub enum Made {
 }
 
 impl Made {
-    /// What the product says that a filter was made from.
+    /// The numbers that the library says a filter was made from.
     ///
     /// # Panics
     /// If the form is not listed here.
@@ -36,19 +37,20 @@ impl Made {
     }
 }
 
-/// The greatest common denominator of a mean whose fractions are not all the same 1/d.
+/// The largest denominator that is tried for taps that are fractions with one denominator (a mean).
 const GREATEST_DENOMINATOR: u64 = 1 << 16;
 
-/// The greatest numerator of a mean, and the greatest d of 1/d.
+/// The largest numerator of a mean. Also the largest d where all taps are the same 1/d.
 const GREATEST_NUMERATOR: u64 = 1 << 45;
 
-/// The greatest `sum |r|` of a row or a column.
+/// The largest sum of the absolute numerators of a row or a column.
 const FACTOR: u64 = 1 << 37;
 
-/// The greatest `sum |w|` of a table.
+/// The largest sum of the absolute numerators of a table: with bytes up to 255, sums stay within
+/// 2^53.
 const TABLE: u64 = (1 << 53) / 255;
 
-/// Numerators of taps and their common denominator: what defines a byte.
+/// The numerators of the taps and their common denominator. They define each result byte exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
     cols: usize,
@@ -56,7 +58,7 @@ pub struct Whole {
     anchor: (usize, usize),
     /// Numerators.
     pub taps: WholeTaps,
-    /// What a sum of numerators is divided by.
+    /// The divisor of the sum of numerators times bytes.
     pub denominator: Denominator,
 }
 
@@ -65,21 +67,22 @@ pub struct Whole {
 pub enum WholeTaps {
     /// Row by row.
     Table(Vec<i64>),
-    /// Rows, columns, and the numerator of the pixel under the middle of the window.
+    /// Products of a row and a column, and the numerator of the pixel under the middle of the
+    /// window.
     Products(Vec<(Vec<i64>, Vec<i64>)>, i128),
 }
 
-/// What sums of numerators are divided by.
+/// The divisor of a sum of numerators times bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Denominator {
-    /// A mean's.
+    /// The denominator of a mean.
     Count(u64),
     /// 2 to this power.
     Power(i32),
 }
 
 impl Whole {
-    /// The whole taps of what a filter of `cols` by `rows` taps was made from.
+    /// The whole taps of a filter of `cols` by `rows` taps that was made from `made`.
     pub fn new((cols, rows): (usize, usize), anchor: (usize, usize), made: &Made) -> Self {
         let (taps, denominator) = match made {
             Made::Table(taps) => table(taps),
@@ -90,7 +93,7 @@ impl Whole {
         Self { cols, rows, anchor, taps, denominator }
     }
 
-    /// Those of a filter of the product's.
+    /// The whole taps of a filter of the library.
     pub fn of(filter: &Filter) -> Self {
         Self::new((filter.cols(), filter.rows()), filter.anchor(), &Made::of(filter))
     }
@@ -112,10 +115,10 @@ fn table(taps: &[f64]) -> (WholeTaps, Denominator) {
     (WholeTaps::Table(scaled(taps, power)), Denominator::Power(power))
 }
 
-/// A product whose row and column are means.
+/// The whole taps of a product whose row and column are both means; otherwise `None`.
 fn means(row: &[f64], column: &[f64]) -> Option<(WholeTaps, Denominator)> {
     let ((across, of_row), (down, of_column)) = (mean(row)?, mean(column)?);
-    // What fits 128 bits with room, and what row sums may be.
+    // Sums and denominators up to 2^61 fit i128 with room. `FACTOR` bounds the sums along a row.
     let limit = 1u128 << 61;
     let denominator = u128::from(of_row) * u128::from(of_column);
     let is_small = denominator <= limit
@@ -139,7 +142,7 @@ fn products(point: f64, terms: &[(Vec<f64>, Vec<f64>)]) -> (WholeTaps, Denominat
     (WholeTaps::Products(whole, point), Denominator::Power(across + down))
 }
 
-/// 2 to a power, or what f64 has nearest to it.
+/// 2 to a power, at least the smallest subnormal f64.
 fn two_to(power: i32) -> f64 {
     f64::from(power.max(-1074)).exp2()
 }
@@ -148,8 +151,8 @@ fn size(counts: &[i64]) -> u128 {
     counts.iter().map(|count| u128::from(count.unsigned_abs())).sum()
 }
 
-/// The counts and the least denominator of fractions that the taps are, rounded to f64; or all the
-/// same one, rounded to f32.
+/// The numerators and the smallest common denominator, if each tap is such a fraction rounded to
+/// f64. Taps that are all the same may also be one fraction rounded to f32.
 fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let is_one = taps.iter().all(|tap| *tap == taps[0]);
     let fraction = |tap: f64, denominator: u64| {
@@ -161,7 +164,7 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let fractions = |denominator: u64| {
         taps.iter().map(|&tap| fraction(tap, denominator)).collect::<Option<Vec<i64>>>()
     };
-    // Where the first few are none, the rest need no look.
+    // Testing the first 8 taps alone rules out most denominators.
     let few = &taps[..taps.len().min(8)];
     for denominator in 1..=GREATEST_DENOMINATOR {
         if few.iter().all(|&tap| fraction(tap, denominator).is_some())
@@ -191,14 +194,14 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     })
 }
 
-/// The greatest power of two that the taps may be multiplied by, so that their nearest whole
-/// numbers' sizes add up to `limit` at most; `None` for zeros.
+/// The largest power of two by which the taps may be multiplied so that the absolute values of the
+/// products, rounded to integers, add up to `limit` at most. `None` if all taps are zero.
 fn greatest_power(taps: &[f64], limit: u64) -> Option<i32> {
     let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
     if greatest == 0.0 {
         return None;
     }
-    // With this one the greatest tap alone is beyond 2^63.
+    // With this power, the largest tap alone exceeds 2^63.
     let mut power = 64 - greatest.log2().floor() as i32;
     let fits = |power: i32| {
         let sum = |sum: u128, tap: &f64| {
@@ -222,7 +225,7 @@ fn scaled(taps: &[f64], power: i32) -> Vec<i64> {
 
 /// `value * 2^power`, rounded half to even; `None` beyond 2^110.
 fn nearest(value: f64, power: i32) -> Option<i128> {
-    // Sign, exponent, fraction.
+    // Exponent and fraction of the f64.
     let bits = value.to_bits();
     let (exponent, fraction) = ((bits >> 52 & 2047) as i32, i128::from(bits & ((1 << 52) - 1)));
     let (whole, unit) =
@@ -249,7 +252,8 @@ impl Denominator {
     pub fn byte(self, sum: i128) -> u8 {
         match self {
             Self::Count(count) => nearest_byte(sum, count.into()),
-            // Sums are below 2^86: these are nothing beside the denominator, or all bytes.
+            // Sums are below 2^86. Divided by 2^100 or more they round to 0; multiplied by more
+            // than 2^16 they saturate.
             Self::Power(100..) => 0,
             Self::Power(power @ 0..) => nearest_byte(sum, 1 << power),
             Self::Power(power @ -16..) => nearest_byte(sum << -power, 1),
@@ -266,7 +270,7 @@ impl Denominator {
 
 /// A quotient by a positive number, rounded half to even, saturated.
 fn nearest_byte(sum: i128, denominator: i128) -> u8 {
-    // It is beyond byte n if it lies above n and a half, or there and n is odd.
+    // The result is greater than n if the quotient exceeds n + 1/2, or equals it and n is odd.
     let is_beyond = |n: u8| {
         let half = (2 * i128::from(n) + 1) * denominator;
         2 * sum > half || 2 * sum == half && n % 2 == 1
@@ -274,14 +278,14 @@ fn nearest_byte(sum: i128, denominator: i128) -> u8 {
     (0..255).filter(|&n| is_beyond(n)).count() as u8
 }
 
-/// Where a coordinate's pixel is: `None` is the border's constant.
+/// The row or column that the border maps a coordinate to; `None` for the border's constant.
 type Place = Option<usize>;
 
 /// The byte of each pixel of a plane: the exact sum of whole taps times bytes over their
 /// denominator.
 ///
 /// # Panics
-/// If the border's constant is no byte: such a filter has no bytes.
+/// If the border's constant is not a byte: such a filter has no 8-bit results.
 pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) -> Vec<u8> {
     let values: Vec<i64> = plane.iter().map(|&byte| byte.into()).collect();
     let sums = sums(&values, size, whole, border, constant_byte(border).into());
@@ -295,9 +299,9 @@ pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) 
     sums.into_iter().enumerate().map(byte).collect()
 }
 
-/// The bytes of an image whose channels are interleaved, of which the last is alpha: for each
-/// colour, the sum of whole taps times colour and alpha over the sum of taps times alpha, 0 where
-/// that is 0.
+/// The bytes of an image with interleaved channels, the last of which is alpha. A colour is the sum
+/// of taps times colour times alpha, divided by the sum of taps times alpha. It is 0 where that
+/// divisor is 0.
 ///
 /// # Panics
 /// As [`bytes`].
@@ -329,8 +333,8 @@ pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: 
     dst
 }
 
-/// The sums of whole taps times the values of a plane, which are at most 2^16; `constant` is the
-/// border's.
+/// The sums of whole taps times the values of a plane. Values are at most 2^16; `constant` is the
+/// value outside for [`Border::Constant`].
 fn sums(
     plane: &[i64],
     (width, height): (usize, usize),
@@ -352,7 +356,7 @@ fn sums(
         WholeTaps::Table(taps) => {
             let lines: Vec<Vec<i64>> = rows.iter().map(|&row| line(row)).collect();
             for (y, sums) in sums.chunks_mut(width).enumerate() {
-                // Below 2^62, whatever the order.
+                // i64 suffices: sums stay below 2^62 in any order.
                 let mut narrow = vec![0i64; width];
                 for (taps, line) in taps.chunks(whole.cols).zip(&lines[y..]) {
                     for (col, &tap) in taps.iter().enumerate() {
@@ -364,7 +368,7 @@ fn sums(
         }
         WholeTaps::Products(terms, point) => {
             for (row, column) in terms {
-                // Each row of the picture once, and last the constant's.
+                // Sums along each row of the image, then along a row of the constant.
                 let across = |place: Place| {
                     let line = line(place);
                     let mut sums = vec![0i64; width];
@@ -409,7 +413,7 @@ pub fn bytes_of_image(src: &[u8], shape: Shape, whole: &Whole, border: Border) -
     dst
 }
 
-/// The byte of one pixel of a plane whose bytes `pixel` tells by column and row.
+/// The byte of one pixel of a plane; `pixel` returns the plane's byte at a column and a row.
 ///
 /// # Panics
 /// As [`bytes`].
@@ -451,7 +455,7 @@ pub fn byte_at(
     whole.denominator.byte(sum)
 }
 
-/// Whether bytes are made of bytes under this border: a constant must be one.
+/// Whether 8-bit images have 8-bit results under this border: a constant must be a byte.
 pub fn takes_bytes(border: Border) -> bool {
     match border {
         Border::Constant(value) => (0.0..=255.0).contains(&value) && value.fract() == 0.0,
@@ -464,8 +468,8 @@ fn constant_byte(border: Border) -> u8 {
     if let Border::Constant(value) = border { value as u8 } else { 0 }
 }
 
-/// Adds `tap` times each value to its sum. Only for speed in many versions: whole numbers are exact
-/// in each.
+/// Adds `tap` times each value to its sum. The versions for other instruction sets only serve
+/// speed: integers are exact in each.
 #[multiversion(targets("x86_64+avx2"))]
 fn accumulate(tap: i64, values: &[i64], sums: &mut [i64]) {
     for (sum, &value) in sums.iter_mut().zip(values) {
@@ -481,7 +485,7 @@ mod tests {
         Whole::new((taps.len(), 1), (taps.len() / 2, 0), &Made::Table(taps.to_vec()))
     }
 
-    /// The definition's own examples, worked out by hand.
+    /// The examples of the definition in `docs/reliability.md`, worked out by hand.
     #[test]
     fn whole_taps_are_those_of_the_definition() {
         let counts = |taps: &[f64]| {
@@ -504,7 +508,7 @@ mod tests {
         for taps in [[0.027_777_78; 36], [f64::from(0.027_777_78_f32 * 1.000_01); 36]] {
             assert!(matches!(of_table(&taps).denominator, Denominator::Power(_)), "{taps:?}");
         }
-        // 0.3 and 2^-40: 255 * 0.3 * 2^46 = 2^52.26 at most 2^53, twice that is beyond.
+        // 255 * 0.3 * 2^46 = 2^52.26 is within 2^53; twice that is not.
         let two = of_table(&[0.3, 2f64.powi(-40)]);
         assert_eq!(two.denominator, Denominator::Power(46));
         assert_eq!(
@@ -521,7 +525,8 @@ mod tests {
             terms: vec![(row.clone(), vec![1e-3, 0.1]), (vec![3.0, 0.0], row)],
         };
         let whole = Whole::new((2, 2), (1, 1), &made);
-        // 3 * 2^35 and 2^37 are the greatest sums.
+        // The row (3, 0) allows 2^35, because 3 * 2^35 is within 2^37. The column (0.3, 0.7) allows
+        // 2^37.
         assert_eq!(whole.denominator, Denominator::Power(35 + 37));
         let WholeTaps::Products(terms, point) = whole.taps else { panic!("it is a sum") };
         assert_eq!((terms[1].0[0], point), (3 << 35, 1 << 71));

@@ -1,6 +1,6 @@
-//! `cargo xtask dependents`: what a program gets that depends on apron. Packs all packages, unpacks
-//! them into an empty folder outside the workspace, and builds and runs the programs of
-//! `tests/consumers` against them; then once more against a git repository.
+//! `cargo xtask dependents`: tests apron as a dependency. Packs all packages, unpacks them into an
+//! empty folder outside the workspace, and builds and runs the programs of `tests/consumers`
+//! against them; then once more against a git repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::package::{PACKAGES, copy, pack, unpack};
 use crate::{cargo, print, root};
 
-/// A picture that the emulator filters in no time.
+/// A small picture that the emulator filters quickly.
 const PICTURE: &str = "fuzz/corpus/picture/rgb.png";
 
 /// Where the packages come from.
@@ -60,10 +60,10 @@ impl Place {
         let [builder, kernels, apron, tool] = packages.as_slice() else {
             bail!("{} packages", packages.len())
         };
-        // The tool's package is not there for these.
+        // These programs depend on the library's packages, not on the tool's.
         let library = [builder.clone(), kernels.clone(), apron.clone()];
         let source = Source::Packed(&library);
-        // From an earlier run, a link to the workspace's compiled kernels.
+        // An earlier run leaves a link to the workspace's compiled kernels.
         let cache = self.target.join("kernels");
         let _ = fs::remove_file(&cache).or_else(|_| fs::remove_dir_all(&cache));
 
@@ -88,7 +88,7 @@ impl Place {
         ensure!(!cache.exists(), "a dependent compiled kernels");
         step("packages: library with and without its features, and the tool")?;
 
-        // What follows compiles kernels: the workspace's are the same.
+        // The next steps compile the same kernels as the workspace, so they get its compiled ones.
         std::os::unix::fs::symlink(root().join("target/kernels"), &cache)?;
         let mut new = self.cargo(&self.folder);
         new.args(["run", "--quiet", "--offline", "--manifest-path"])
@@ -106,7 +106,7 @@ impl Place {
         step("a git dependency, which compiles the kernels")
     }
 
-    /// cargo in a folder, as a stranger has it: without this workspace's settings.
+    /// cargo in a folder, as for a user of the packages: without this workspace's settings.
     fn cargo(&self, folder: &Path) -> Command {
         let mut cargo = cargo();
         cargo.current_dir(folder).env("CARGO_TARGET_DIR", &self.target);
@@ -116,7 +116,7 @@ impl Place {
         cargo
     }
 
-    /// Has cargo take these packages instead of crates.io's.
+    /// Makes cargo use these packages instead of those on crates.io.
     fn patch(&self, cargo: &mut Command, packages: &[PathBuf]) {
         for (package, (name, _)) in packages.iter().zip(PACKAGES) {
             cargo
@@ -131,7 +131,7 @@ impl Place {
         if !folder.exists() {
             copy(&root().join("tests/consumers").join(name), &folder)?;
         }
-        // The versions that are there already.
+        // The lock file keeps cargo at the versions that this machine already has.
         copy(&root().join("Cargo.lock"), &folder.join("Cargo.lock"))?;
         let mut build = self.cargo(&folder);
         match source {
@@ -142,7 +142,7 @@ impl Place {
             Source::Git(repository) => {
                 let url = format!("file://{}", repository.display());
                 build.arg("--config").arg(format!("patch.crates-io.apron.git={url:?}"));
-                // It compresses all kernels, which takes minutes without optimisation.
+                // lzma-rust2 compresses all kernels, which takes minutes without optimisation.
                 build.args(["--config", "profile.dev.package.lzma-rust2.opt-level=3"]);
             }
         }
@@ -150,10 +150,11 @@ impl Place {
         Ok(self.target.join("debug").join(name))
     }
 
-    /// Holds what the program `views` depends on, as cargo has resolved it.
+    /// Checks that the program `views` depends on none of the packages named, as cargo has resolved
+    /// it.
     fn depends_on_nothing_of(&self, names: &[&str]) -> Result<()> {
         let lock = fs::read_to_string(self.folder.join("views/Cargo.lock"))?;
-        // What is offered and not used stands at the end.
+        // Patches that are not used are listed at the end.
         let used = lock.split("[[patch.unused]]").next().unwrap_or_default();
         ensure!(used.contains("name = \"rayon\""), "views depends on little:\n{used}");
         for name in names {
@@ -172,8 +173,8 @@ impl Place {
         command
     }
 
-    /// Runs the program without a driver and beside the emulator: its pictures are the same. It may
-    /// take either device; `frames` asks for the GPU.
+    /// Runs the program without a driver and on the emulator, and checks that its pictures are the
+    /// same. The program may choose either device; `frames` asks for the GPU.
     fn filters_with_and_without_a_gpu(&self, program: &Path) -> Result<()> {
         let folder = self.folder.join("pictures");
         copy(&root().join(PICTURE), &folder.join("in.png"))?;
@@ -191,7 +192,7 @@ impl Place {
 
     /// A git repository of the workspace as it is now.
     fn repository(&self) -> Result<PathBuf> {
-        // Always the same: cargo keeps what it has fetched by its address.
+        // A fixed address, because cargo caches what it fetches by address.
         let repository = root().join("target/dependents-repository");
         if repository.exists() {
             fs::remove_dir_all(&repository)?;
@@ -225,7 +226,8 @@ impl Place {
     }
 }
 
-/// A program that another CUDA library is linked into must not have the driver's symbols.
+/// Checks that a program defines no symbols of the driver: another CUDA library may be linked into
+/// it.
 fn defines_no_symbols_of_the_driver(program: &Path) -> Result<()> {
     let symbols = output(Command::new("nm").arg(program), "nm")?;
     ensure!(symbols.contains(" main"), "nm lists nothing of {}", program.display());
@@ -249,7 +251,7 @@ fn expect(command: &mut Command, what: &str) -> Result<()> {
     output(command, what).map(|_| ())
 }
 
-/// What a command prints, which must succeed.
+/// The output of a command that must succeed.
 fn output(command: &mut Command, what: &str) -> Result<String> {
     let result = command.output().with_context(|| format!("starting {what}"))?;
     let text = String::from_utf8_lossy(&result.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what a release consists of.
+//! `cargo xtask dist`: makes the files of a release.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,8 +40,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tool with its licences, packed, for machines with this system's C library or a newer one.
-/// Built from the packages: they have PTX and no machine code of NVIDIA's assembler.
+/// The archive with the tool and its licences, for machines with this system's C library or a newer
+/// one. The tool is built from the packages, which have PTX and no machine code of NVIDIA's
+/// assembler.
 ///
 /// Where `cargo zigbuild` is installed, the tool runs with glibc 2.28 and newer. (It cannot be
 /// linked to musl as a whole: such a program cannot load the driver.)
@@ -66,7 +67,7 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
             .arg("--config")
             .arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
     }
-    // A tenth smaller; the build takes minutes longer.
+    // These settings make the tool a tenth smaller, and the build minutes longer.
     build.args([
         "--config",
         "profile.release.lto=\"fat\"",

@@ -69,7 +69,7 @@ fn the_inventory_of_unsafe_is_complete() {
     }
     let found: BTreeMap<String, (usize, usize)> = sources()
         .iter()
-        // This file has the word in what looks for it.
+        // This file has the word in its search strings.
         .filter(|(name, _)| *name != "xtask/src/docs.rs")
         .map(|(name, source)| (name.clone(), count(source)))
         .filter(|(_, count)| *count != (0, 0))
@@ -98,8 +98,8 @@ fn unsafe_is_counted() {
     assert_eq!(count("#[unsafe(no_mangle)] unsafe impl Send for X {}"), (0, 2));
 }
 
-/// A test that `docs/reliability.md` names, as `file::name` in its last column, is there: the last
-/// part of its name stands in the source, and so does the file's.
+/// Each test that `docs/reliability.md` names in its last column, as `file::name`, exists: every
+/// part of the name is in the source.
 #[test]
 fn tests_named_in_the_documents_exist() {
     let sources = sources();
@@ -123,7 +123,7 @@ fn tests_named_in_the_documents_exist() {
     assert!(named > 40, "{named} tests are named");
 }
 
-/// What stands between backticks in a line.
+/// The parts of a line between backticks.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

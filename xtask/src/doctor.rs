@@ -166,7 +166,7 @@ fn driver() -> Result<Driver, String> {
         library.get::<Number>(b"cuDriverGetVersion").map_err(unusable)?(&mut version);
         let version = (version / 1000, version % 1000 / 10);
         let status = library.get::<Init>(b"cuInit").map_err(unusable)?(0);
-        // 100: no device.
+        // 100 is CUDA_ERROR_NO_DEVICE.
         if status == 100 {
             return Ok(Driver { version, devices: Vec::new() });
         }

@@ -38,7 +38,7 @@ enum Task {
     /// `bench ladder`: the kernels of five documents on convolution, step by step. `bench flow`:
     /// from host memory to host memory; with --auto, where the library chooses the device.
     /// `bench plan`: predicted times beside measured ones. `bench cliffs`: where 8-bit results are
-    /// slow on the CPU. `bench cores`: whether more threads are slower.
+    /// slow. `bench cores`: whether more threads are slower.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -62,8 +62,8 @@ enum Task {
     Ptx(ptx::Options),
     /// Pack the packages as crates.io gets them, with the kernels' PTX inside.
     Package(package::Options),
-    /// Make what a release consists of: the tool's archive, the packages, the wheel, checksums, a
-    /// bill of materials.
+    /// Make the files of a release: the tool's archive, the packages, the wheel, checksums, a bill
+    /// of materials.
     Dist(dist::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "apron-bench"]);
-    // Other Rust libraries are built only for --peers; from host memory to host memory, peers are
+    // Other Rust libraries are built only for --peers. `bench flow` needs none: its peers are
     // Python's.
     if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
@@ -146,7 +146,7 @@ fn root() -> PathBuf {
     Path::new(&manifest).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Prints; a reader that has gone away is no error.
+/// Prints to standard output. A closed pipe is no error.
 fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -38,8 +38,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Packs all packages into a folder; returns their files in the order of [`PACKAGES`].
 ///
-/// They are packed from a copy of their folders: kernels beside the source they were made from
-/// would hide its changes.
+/// They are packed from a copy of their folders. In the workspace itself, compiled kernels beside
+/// their source would hide later changes of the source.
 pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
     let version = version()?;
     let stage = root().join("target/package-stage");
@@ -60,8 +60,8 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
 
     let target = stage.join("target");
     let mut command = cargo();
-    // The copy lies in a folder that git ignores. What is packed is built by
-    // `cargo xtask dependents`.
+    // The copy lies in a folder that git ignores, hence `--allow-dirty`. `cargo xtask dependents`
+    // builds the packages, hence `--no-verify`.
     command.current_dir(&stage).args([
         "package",
         "--workspace",
@@ -82,7 +82,7 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
     files.into_iter().collect()
 }
 
-/// Unpacks such files into a folder, each into one of its own; returns those folders.
+/// Unpacks packages into a folder, each into a folder of its own; returns those folders.
 pub(crate) fn unpack(files: &[PathBuf], to: &Path) -> Result<Vec<PathBuf>> {
     fs::create_dir_all(to)?;
     let unpacked = files.iter().map(|file| {
@@ -153,7 +153,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What is promised to dependents is what the tests run on.
+    /// The Rust version that dependents need is the one that runs the tests.
     #[test]
     fn the_minimum_version_of_rust_is_the_one_in_use() {
         let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();

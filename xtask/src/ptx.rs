@@ -75,27 +75,53 @@ const SETS: [Set; 2] = [
 /// By how many registers an entry may exceed the list: compilers of other versions differ a little.
 const SLACK: u32 = 8;
 
-/// Entries whose names begin so may spill up to so many bytes, stores and loads together, and have
-/// a stack frame for them: what limits their registers makes room for more warps, and what is
-/// spilled belongs to code for the image's edges. 8192x8192 u8, H200, us without the limit and with
-/// it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17
-/// 1327 and 1229, 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes
-/// as they lie, kernels alone: 5x5 111 with a limit that spills nothing, 101 with one that spills,
-/// 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and
-/// 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `resolve_` spill what they need once for a result, on compute capability 7.5
-/// most, so that most blocks run at the same time. `matrix_` spills a few registers around its loop
-/// over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with
-/// them; those of the kernels for 16 bits, small windows on compute capability 7.5 and fused 7 and
-/// 9, have not been measured without. `separable_columns_` of 3 to 7 taps spill in code for edges
-/// and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32,
-/// 459 us without and 429 with the limit. `fourier_stored_` and `fourier_bytes_64` spill what is
-/// the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16
-/// rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its
-/// loops. `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks
-/// instead of two, 35 us and 40; `spectra_1024_` and others what is the same for all numbers of a
-/// thread, so that twice as many warps run; `running_sums_far` a few registers, on compute
-/// capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
+/// Entries that may spill: how their names begin, and bytes of spill stores and loads together.
+/// They may have a stack frame for these bytes. Limits on registers make room for more warps.
+/// Unless the list below says otherwise, the spills are in code for the image's edges.
+///
+/// Times on an H200 in us, 8192x8192 u8 unless noted:
+///
+/// | kernel | no limit | with the limit |
+/// | --- | ---: | ---: |
+/// | 3x3 | 160 | 144 |
+/// | three channels, 5x5 | 927 | 641 |
+/// | three channels, 7x7 | 1325 | 1087 |
+/// | three channels, fused 5 | 848 | 467 |
+/// | three channels, fused 17 | 1327 | 1229 |
+/// | three channels, fused 33 | 3893 | 3286 |
+/// | `gradient_8bit`, u8 to f32; without the limit half as many pixels a lane | 228 | 171 |
+/// | `separable_columns_`, f32, 17 taps | 459 | 429 |
+///
+/// Lower limits, which spill more, are slower again. For rows of bytes in memory order (`_flat_`),
+/// kernels alone:
+///
+/// | kernel | a limit without spills | a limit with spills |
+/// | --- | ---: | ---: |
+/// | 5x5 | 111 | 101 |
+/// | three channels, 3x3 | 162 | 154 |
+/// | three channels, fused 7 | 253 | 237 |
+/// | three channels, 7x7 | 687 | 663 |
+/// | four channels, 7x7 | 947 | 914 |
+///
+/// - `resolve_` spills values that a thread needs once for a result, most of them on compute
+///   capability 7.5, so that most blocks run at the same time.
+/// - `matrix_` spills a few registers around its loop over tiles, none in the loop over taps.
+/// - `gradient_flat_c4` spills 32 bytes.
+/// - Kernels for 16 bits spill for small windows on compute capability 7.5, and for fused 7 and 9.
+/// - `separable_columns_` spills in code for edges and epilogues, so that twice as many warps run.
+/// - `fourier_stored_` and `fourier_bytes_64` spill values that are the same for all rows of a
+///   tile.
+/// - `separable_matrix_` spills in code for edges and once for each 16 rows, most on compute
+///   capability 7.5 with de-interleaved channels.
+/// - `passes_columns` spills on compute capability 7.5, outside its loops.
+/// - `fourier_large_rows_bytes` spills on compute capability 7.5. Its limit leaves room for three
+///   blocks on a multiprocessor instead of two: 35 us instead of 40.
+/// - `spectra_1024_` and others spill values that are the same for all numbers of a thread, so that
+///   twice as many warps run.
+/// - `running_sums_far` spills a few registers, as does `running_sums_near_c2` on compute
+///   capability 7.5.
+///
+/// Entries without two times above were measured only with their spills.
 const SPILLS: [(&str, u32); 22] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
@@ -121,8 +147,9 @@ const SPILLS: [(&str, u32); 22] = [
     ("running_sums_near_c2", 8),
 ];
 
-/// The entries that may compute in f64, which most GPUs have at a 64th of the rate of f32. No other
-/// may: bytes made of bytes are whole numbers. This one weighs colours of other types by alpha.
+/// The entries that may compute in f64, which most GPUs have at 1/64 of the rate of f32. `weighted`
+/// weights colours of other types than u8 by alpha. All other entries need no f64: 8-bit results
+/// are computed in whole numbers.
 const IN_F64: [&str; 1] = ["weighted"];
 
 /// Whether an entry has an instruction on f64.

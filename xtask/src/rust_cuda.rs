@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_manifests_are_well_formed() {
-        // Without dependencies: those are a git repository.
+        // `--no-deps`, because the dependencies are in a git repository.
         let result = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
             .current_dir(root().join("rust-cuda"))

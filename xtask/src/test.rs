@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::{cargo, exit_code};
 
-/// What the test programs reported.
+/// The totals that the test programs reported.
 #[derive(Debug, Default, PartialEq)]
 struct Summary {
     programs: usize,
