@@ -98,6 +98,38 @@ fn unsafe_is_counted() {
     assert_eq!(count("#[unsafe(no_mangle)] unsafe impl Send for X {}"), (0, 2));
 }
 
+/// Comments and prose end at column 100: rustfmt's own width, for what it does not format. Tables,
+/// links and code in documents are exempt, and what programs write.
+#[test]
+fn comments_and_prose_end_at_column_100() {
+    const WIDTH: usize = 100;
+    let mut long = Vec::new();
+    for (name, source) in sources() {
+        for (number, line) in source.lines().enumerate() {
+            let text = line.trim_start();
+            let is_table = text.trim_start_matches(['/', '!', ' ']).starts_with('|');
+            if text.starts_with("//") && !is_table && line.chars().count() > WIDTH {
+                long.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+    let prose = ["docs", "book/text", "."].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    for path in prose.into_iter().flatten().map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let mut is_code = false;
+        for (number, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            is_code ^= line.starts_with("```");
+            let is_exempt = is_code || line.starts_with('|') || line.contains("](");
+            if !is_exempt && line.chars().count() > WIDTH {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {WIDTH} columns:\n{}", long.join("\n"));
+}
+
 /// Each test that `docs/reliability.md` names in its last column, as `file::name`, exists: every
 /// part of the name is in the source.
 #[test]
