@@ -768,8 +768,8 @@ impl Windows {
         while n < WORDS {
             let mut i = 0;
             while i < 4 {
-                // SAFETY: as the caller promised.
                 let place = |first: i32| {
+                    // SAFETY: as the caller promised.
                     N::from_bits(unsafe { Shared::dynamic().load_word(first + 32 * n as i32) })
                 };
                 sums[n][i] = sums[n][i].plus(place(self.to[i])).minus(place(self.from[i]));
