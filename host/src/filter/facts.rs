@@ -4,9 +4,12 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A value with its type.
+type Fact = (TypeId, Arc<dyn Any + Send + Sync>);
+
 /// One value of each type that was asked for. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Facts(Arc<Mutex<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>>);
+pub(super) struct Facts(Arc<Mutex<Vec<Fact>>>);
 
 impl Facts {
     /// The value of this type, which `make` computes if there is none. `make` may ask for others;
@@ -29,9 +32,7 @@ impl Facts {
     }
 }
 
-fn find_in<T: Send + Sync + 'static>(
-    all: &[(TypeId, Arc<dyn Any + Send + Sync>)],
-) -> Option<Arc<T>> {
+fn find_in<T: Send + Sync + 'static>(all: &[Fact]) -> Option<Arc<T>> {
     let (_, value) = all.iter().find(|(id, _)| *id == TypeId::of::<T>())?;
     value.clone().downcast().ok()
 }

@@ -114,8 +114,8 @@ impl Queue {
         arguments: &mut [*mut c_void],
     ) -> Answer {
         match self {
-            // SAFETY: by the caller's promise.
             Self::Own(stream) => {
+                // SAFETY: by the caller's promise.
                 Ok(unsafe { stream.launch(kernel.0, blocks, block, shared, arguments) }?)
             }
             // SAFETY: likewise.
