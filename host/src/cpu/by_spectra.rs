@@ -32,7 +32,7 @@ fn cost(problem: &Problem, _: usize) -> Cost {
     let jobs = problem.height.div_ceil(inside(rows, tile.height)) * beside;
     let resolving = match (precision, share) {
         (Precision::Single, Some(share)) => {
-            share * spectrum::doubt(problem.cols, problem.rows) * results(problem)
+            share * spectrum::resolving(problem.cols, problem.rows) * results(problem)
         }
         _ => 0.0,
     };

@@ -166,7 +166,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         // As many as take as long as all would in f64.
         let tile = Tile { width: *width as i32, height: self.spectra.height as i32 };
         let window = self.plane.window;
-        let most = tile.time(Precision::Double) / spectrum::doubt(window.cols, window.rows);
+        let most = tile.time(Precision::Double) / spectrum::resolving(window.cols, window.rows);
         let mut count = 0;
         work.uncertain.clear();
         for (number, (part, spectrum)) in parts.iter().enumerate() {

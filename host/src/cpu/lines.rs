@@ -175,7 +175,7 @@ pub(super) struct Scratch {
     pub(super) pairs: Vec<u32>,
     /// Rows of sums, before they become pixels.
     pub(super) sums: Aligned,
-    /// Of each row, the columns of results in doubt.
+    /// Of each row, the columns of uncertain results.
     pub(super) noted: [Vec<usize>; ROWS],
     /// The pixels of a padded row that lie in the image.
     pub(super) inside: Range<usize>,

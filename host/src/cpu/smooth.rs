@@ -7,7 +7,7 @@
 //! The row pass sums them up. Whole numbers are rounded down after each product, by less than one
 //! unit; [`Smooth::new`] adds up how far a sum may be off. A few results in a hundred lie so near a
 //! half that this decides, and are summed again in 64 bits: symmetric pixels are added first, so
-//! that takes few products. What even that leaves in doubt goes the way of all others
+//! that takes few products. What even that leaves uncertain goes the way of all others
 //! ([`crate::round`]).
 
 mod again;
@@ -82,7 +82,7 @@ fn run(
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.prepare(&around, src.shape())?;
         for (y, out) in (index * band..).zip(rows) {
-            let Scratch { outside, lines, sides, masks, doubts, left, rounder: memory } =
+            let Scratch { outside, lines, sides, masks, uncertain, left, rounder: memory } =
                 &mut *scratch;
             let mut under: [&[u8]; ROWS] = [&[]; ROWS];
             for (row, under) in under.iter_mut().take(around.rows).enumerate() {
@@ -100,17 +100,17 @@ fn run(
                 sides,
                 border,
                 masks,
-                doubts,
+                uncertain,
                 out,
             });
             left.clear();
-            let doubts = &doubts[..found];
+            let uncertain = &uncertain[..found];
             isa.run(Again {
                 smooth,
                 under: &under,
                 channels,
                 spread: spread.as_ref(),
-                doubts,
+                uncertain,
                 out,
                 left,
             });
@@ -132,11 +132,11 @@ struct Scratch {
     /// The elements on both sides of a line, and those that they copy. Without one, it is the
     /// border's value.
     sides: Vec<(isize, Option<usize>)>,
-    /// A bit for each result in doubt.
+    /// A bit for each uncertain result.
     masks: Vec<u64>,
-    /// A row's results in doubt, in ascending order.
-    doubts: Vec<u32>,
-    /// Those that are still in doubt.
+    /// A row's uncertain results, in ascending order.
+    uncertain: Vec<u32>,
+    /// Those that are still uncertain.
     left: Vec<usize>,
     rounder: round::Scratch,
 }
@@ -150,7 +150,7 @@ impl Scratch {
         let numbers = BEFORE + len.div_ceil(2) + AFTER;
         self.lines = Lines { even: aligned(numbers)?, odd: aligned(numbers)? };
         self.masks = crate::memory::zeroed(len.div_ceil(16))?;
-        self.doubts = crate::memory::zeroed(places_room(len))?;
+        self.uncertain = crate::memory::zeroed(places_room(len))?;
         self.left = crate::memory::reserve(len)?;
         self.sides = crate::memory::reserve(2 * reach * channels)?;
         for distance in 1..=reach {
@@ -199,7 +199,7 @@ impl Lines {
     }
 }
 
-/// A row of results, but those in doubt.
+/// A row of results, but the uncertain ones.
 struct Row<'a> {
     smooth: &'a Smooth,
     /// The rows under the window.
@@ -211,12 +211,12 @@ struct Row<'a> {
     /// The border's value, and the number of channels.
     border: (u8, usize),
     masks: &'a mut [u64],
-    doubts: &'a mut [u32],
+    uncertain: &'a mut [u32],
     out: &'a mut [u8],
 }
 
 impl Work for Row<'_> {
-    /// How many are in doubt.
+    /// How many are uncertain.
     type Output = usize;
 
     #[inline(always)]
@@ -240,7 +240,7 @@ impl Row<'_> {
             sides,
             border: (value_outside, channels),
             masks,
-            doubts,
+            uncertain,
             out,
         } = self;
         let (len, bytes) = (out.len(), 2 * L::Words::LEN);
@@ -293,7 +293,7 @@ impl Row<'_> {
             let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
             let taps = Taps::<L::Words, K>::new(&smooth.row);
             let limits =
-                (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.doubt) * 0x101));
+                (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.margin) * 0x101));
             // The numbers as far on each side as a tap is, for each of its results at even places,
             // and at odd ones.
             let mut beside = [[[even; 2]; K]; 2];
@@ -306,20 +306,20 @@ impl Row<'_> {
                 }
             }
             for (block, mask) in masks[..whole / bytes].iter_mut().enumerate() {
-                let (results, in_doubt) =
+                let (results, uncertain) =
                     taps.row([even, odd], &beside, block * L::Words::LEN, limits);
                 results.store_bytes(out.as_mut_ptr().add(block * bytes));
-                *mask = in_doubt;
+                *mask = uncertain;
             }
             if whole < len {
-                let (results, in_doubt) = taps.row([even, odd], &beside, whole / 2, limits);
+                let (results, uncertain) = taps.row([even, odd], &beside, whole / 2, limits);
                 let mut rest = [0; 64];
                 results.store_bytes(rest.as_mut_ptr());
                 out[whole..].copy_from_slice(&rest[..len - whole]);
-                masks[blocks - 1] = in_doubt & ((1 << (len - whole)) - 1);
+                masks[blocks - 1] = uncertain & ((1 << (len - whole)) - 1);
             }
         }
-        places(&masks[..blocks], bytes, doubts)
+        places(&masks[..blocks], bytes, uncertain)
     }
 }
 
@@ -365,9 +365,9 @@ impl<X: Words, const K: usize> Taps<X, K> {
         }
     }
 
-    /// Results from the numbers at `at` on, and a bit for each that is in doubt. `beside` is what
+    /// Results from the numbers at `at` on, and a bit for each that is uncertain. `beside` is what
     /// lies to the left and to the right of even elements, and of odd ones; `limits` the bias, and
-    /// the greatest lower byte of those in doubt.
+    /// the greatest lower byte of the uncertain ones.
     ///
     /// # Safety
     /// As for [`Words`]; each line points to `at + X::LEN` numbers.

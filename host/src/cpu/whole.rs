@@ -4,7 +4,7 @@
 //! multiplies two such numbers with two pixels and adds both products to a sum of 32 bits
 //! (`vpdpwssd`; else `vpmaddwd`, and an addition), so the row is laid out in pairs of pixels that
 //! lie under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they
-//! are joined to an f32: far fewer results are in doubt than after sums in f32 (`RowPass` in
+//! are joined to an f32: far fewer results are uncertain than after sums in f32 (`RowPass` in
 //! `host/src/round/bound.rs`).
 //!
 //! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less

@@ -1,5 +1,5 @@
-//! Bands of pictures: the steps that they go through, what those of one kind have in common, and the
-//! memory that they need.
+//! Bands of pictures: the steps that they go through, what those of one kind have in common, and
+//! the memory that they need.
 
 use std::ops::Range;
 
@@ -104,7 +104,7 @@ pub(super) struct Needs {
     beside: usize,
     /// Bytes of scratch of any band.
     reserved: u64,
-    /// Bytes of the list of results in doubt, for so many results.
+    /// Bytes of the list of uncertain results, for so many results.
     doubts: Box<dyn Fn(usize) -> u64>,
 }
 

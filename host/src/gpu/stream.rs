@@ -25,7 +25,7 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: Queue,
     scratch: Option<Memory>,
-    /// The list of results in doubt, and the places of its segments.
+    /// The list of uncertain results, and the places of its segments.
     doubts: Option<(Memory, u32)>,
     /// Words for pixels that spectra leave out, and how many launches have had one.
     holes: Option<(Memory, usize)>,
@@ -125,8 +125,8 @@ impl Stream {
         Ok(self.scratch.as_ref().map_or(0, Memory::address))
     }
 
-    /// An empty list of results in doubt, with at least so many places a segment, for sums that are
-    /// in doubt from a distance of `near` from an integer on. The kernels that use it leave it
+    /// An empty list of uncertain results, with at least so many places a segment, for sums that
+    /// are uncertain from a distance of `near` from an integer on. The kernels that use it leave it
     /// empty.
     pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
         if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {

@@ -105,7 +105,7 @@ impl TapHomes {
     }
 
     /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes
-    /// or u16 in rows as they lie in memory take them: those that meet stored values times a power
+    /// or u16 in rows in memory order take them: those that meet stored values times a power
     /// of two. None if sums or taps are beyond what these kernels take.
     pub(crate) fn flat(&self, taken: Taken, source: u32) -> Result<Option<&[f32]>> {
         let is_u16 = source == scalar::U16;

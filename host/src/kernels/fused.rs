@@ -40,7 +40,7 @@ pub(super) static FUSED: Kernel = Kernel {
                 (130.0, 9.1),
             ],
         };
-        // Bytes made of bytes, what is in doubt included; from an H200 alone.
+        // Bytes made of bytes, uncertain results included; from an H200 alone.
         const BYTES: Curve = &[
             (6.0, 0.82),
             (10.0, 1.05),

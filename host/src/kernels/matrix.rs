@@ -199,8 +199,8 @@ impl Work for Products {
             besides: 0.4 * f64::from((taps as u32 - 1).div_ceil(16)),
         };
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for
-        // this layout; the pass describes allocated memory, and has a list if results may be in
-        // doubt.
+        // this layout; the pass describes allocated memory, and has a list if results may be
+        // uncertain.
         unsafe { strip::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 

@@ -54,8 +54,8 @@ pub(crate) trait Work: Debug + Send + Sync {
         false
     }
 
-    /// Whether all bytes made of bytes are right as the kernels store them: they leave none in
-    /// doubt, or settle them.
+    /// Whether all bytes made of bytes are right as the kernels store them: they leave none
+    /// uncertain, or resolve them.
     #[cfg(feature = "gpu")]
     fn settles(&self) -> bool {
         false

@@ -225,8 +225,8 @@ impl Passes {
             .clamp(1.0, Self::MOST_STRIPS)
     }
 
-    /// Microseconds of a strip at the image's edge, and to settle few results: what a small picture
-    /// takes. From an H200.
+    /// Microseconds of a strip at the image's edge, and to resolve few results: what a small
+    /// picture takes. From an H200.
     fn strip(&self, problem: &Problem) -> f64 {
         /// For 16 rows, and for each half of 16 bytes of them, without and with parted channels;
         /// where shared memory has room for the most strips.

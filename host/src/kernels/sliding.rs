@@ -38,7 +38,7 @@ pub(super) static SLIDING: Kernel = Kernel {
             ],
             h100: &[(9.0, 2.99), (25.0, 3.03), (49.0, 3.28), (81.0, 3.91), (289.0, 12.0)],
         };
-        // Bytes made of bytes, what is in doubt included; from an H200 alone.
+        // Bytes made of bytes, uncertain results included; from an H200 alone.
         const STORED: Times = Times {
             h200: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
             h100: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
@@ -58,8 +58,8 @@ pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost 
         let Cost { rank, time } = Cost::with_resolving(problem, own);
         return Cost { rank, time: time + split };
     }
-    // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are taken
-    // in memory order, too; others pass through shared memory.
+    // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are
+    // taken in memory order, too; others pass through shared memory.
     let slower = match problem.source {
         Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
         Scalar::F32 => 1.0,
@@ -145,7 +145,7 @@ const F32: Heights = Heights { most: &[(5, 32), (7, 50), (i32::MAX, 512)], alone
 /// 49.1, 17 taps of 1920x1080x3 u8 into f32 67.8 and not 65.5.
 const PARTED: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 };
 
-/// The most rows of a strip of values as they lie in memory.
+/// The most rows of a strip of values in memory order.
 const MOST_FLAT: u32 = 84;
 
 /// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of
@@ -180,7 +180,7 @@ pub(super) struct Strips {
 struct Parted {
     strip: sliding::Parted,
     channels: u32,
-    /// The kernel for values as they lie in memory, if there is one: for passes that
+    /// The kernel for values in memory order, if there is one: for passes that
     /// [`flat_takes`].
     flat: Option<&'static Flat>,
 }
@@ -280,7 +280,7 @@ impl Strips {
         all.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(step)
     }
 
-    /// The same of values as they lie in memory.
+    /// The same of values in memory order.
     fn rows_flat(&self, height: u32, across: u64, slots: u64) -> u32 {
         let cost = |rows: u32| {
             let strips = (across * u64::from(height.div_ceil(rows))) as f64;
@@ -348,7 +348,7 @@ impl Work for Strips {
                 None => self.rows(&PARTED, height, columns, (slots, multiprocessors)),
             };
             let strips = height.div_ceil(rows);
-            // Kernels for values as they lie in memory count all strips along x.
+            // Kernels for values in memory order count all strips along x.
             let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
             let grid = Grid { blocks, block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
@@ -387,7 +387,7 @@ impl Work for Strips {
     }
 }
 
-/// Whether the kernel for values as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs`
+/// Whether the kernel for values in memory order takes a pass: `gpu-kernels/src/tile/flat.rs`
 /// has its limits.
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {

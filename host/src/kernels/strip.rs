@@ -161,7 +161,7 @@ pub(super) fn height_of_strips(heights: &[u32], besides: f64, waves: impl Fn(u32
 ///
 /// # Safety
 /// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the
-/// pass describes allocated memory, and has a list if results may be in doubt.
+/// pass describes allocated memory, and has a list if results may be uncertain.
 #[cfg(feature = "gpu")]
 pub(super) unsafe fn launch<B: Copy>(
     entry: Entry<(Pass, B, i32, i32, i32)>,

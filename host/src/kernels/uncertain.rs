@@ -9,13 +9,14 @@ use crate::round::{self, Bound, Order};
 use crate::spectrum::folded::LeftOut;
 use crate::{Family, Filter, Variant, Why};
 
-/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is
-/// in doubt.
+/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one resolves what is
+/// uncertain.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncertainty {
-    /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
+    /// A sum whose distance from an integer is at least this is uncertain; `None` if no sum ever
+    /// is.
     pub(crate) near: Option<f32>,
-    /// The share of results that are in doubt if sums are spread evenly.
+    /// The share of results that are uncertain if sums are spread evenly.
     share: f64,
     /// The least share of results that the list has room for.
     least: f64,
@@ -33,7 +34,7 @@ pub(crate) enum Exactly {
 }
 
 impl Uncertainty {
-    /// No result is in doubt.
+    /// No result is uncertain.
     pub(crate) const NONE: Self = Self { near: None, share: 0.0, least: 0.0, passes: None };
 
     /// Of the bytes that a variant's kernel makes of bytes with a filter, on a machine.
@@ -144,12 +145,12 @@ pub(crate) fn few(filter: &Filter) -> Option<f64> {
 }
 
 /// The share of results that a list has room for at least, so that it is seldom too short: pictures
-/// have areas where all is in doubt.
+/// have areas where all is uncertain.
 fn least_listed(filter: &Filter, ties: f64) -> f64 {
     /// Of sums that are often ties: pictures of two values and gradients have many more.
     const TIES: f64 = 0.2;
     /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256,
-    /// each of which is in doubt or not, wherever it comes.
+    /// each of which is uncertain or not, wherever it comes.
     const LINE: f64 = 0.06;
     const LEAST: f64 = 0.01;
     if ties > 0.0 {

@@ -39,7 +39,7 @@ pub(crate) struct Problem {
     pub(crate) border: Border,
     /// `sum |tap|`.
     pub(crate) weight: f64,
-    /// Whether spectra for bytes leave out the pixel's own tap, which outweighs all others.
+    /// Whether spectra for bytes leave out the anchor's tap, which outweighs all others.
     pub(crate) point: bool,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,

@@ -48,8 +48,8 @@ impl Order {
     ];
 }
 
-/// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt,
-/// but take longer.
+/// How many taps of a column of so many are summed apart. Fewer would leave fewer uncertain
+/// results, but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
     if taps > 128 { 32 } else { usize::MAX }
 }

@@ -7,14 +7,14 @@
 //! It would be slow to compute every sum exactly. This is Ziv's strategy instead:
 //!
 //! 1. [`bound`]: how far a sum in f32, or by spectra in f64, may lie from the exact one.
-//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If
+//! 2. [`margin`]: whether a half-integer, where the result changes, lies within that distance. If
 //!    none does, the sum decides the result. Otherwise the result is uncertain. This is the case
 //!    for few results.
 //! 3. [`resolve`]: the exact sum decides an uncertain result. Where many are uncertain, exact
 //!    passes compute a whole part of the image (`host/src/cpu/exact.rs`).
 
 mod bound;
-mod doubt;
+mod margin;
 mod resolve;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -28,13 +28,13 @@ use crate::simd::{Float, Isa, Lanes, Vector, Work};
 pub(crate) use bound::{
     Order, ROWS, column_block, products_loss, row_block, terms_loss, terms_together,
 };
-use doubt::Doubt;
-pub(crate) use doubt::{places, places_room};
+use margin::Margin;
+pub(crate) use margin::{places, places_room};
 pub(crate) use resolve::{Resolver, Scratch};
 
 /// Whether sums by spectra in f64 can decide a byte.
 pub(crate) fn spectra_decide(view: &Filter) -> bool {
-    is_tame(view) && Doubt::<f64>::new(bound::of_spectra_in_f64(view)).limit() > 0.0
+    is_tame(view) && Margin::<f64>::new(bound::of_spectra_in_f64(view)).limit() > 0.0
 }
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread
@@ -118,14 +118,14 @@ impl Bound {
     }
 }
 
-/// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none
+/// The distance from an integer from which on a sum in f32 is uncertain on a GPU; `None` if none
 /// ever is.
 #[cfg(feature = "gpu")]
 pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
-    let limit = Doubt::<f32>::new(error).limit();
+    let limit = Margin::<f32>::new(error).limit();
     match error {
         0.0 if tame => None,
-        // Every sum is in doubt where one may not be a number.
+        // Every sum is uncertain where one may not be a number.
         _ if !tame || limit.is_nan() => Some(-1.0),
         _ => Some(limit),
     }
@@ -143,19 +143,19 @@ const CHUNK: usize = 64;
 /// Rounds sums in f32, or in f64, that a filter made of an 8-bit image.
 pub(crate) struct Rounder<'a, E> {
     resolver: &'a Resolver<'a>,
-    doubt: Doubt<E>,
+    margin: Margin<E>,
     order: Order,
     /// See [`is_tame`].
     tame: bool,
     /// For sums of the same row pass with a column pass in f64.
-    column: Option<Doubt<f64>>,
+    column: Option<Margin<f64>>,
 }
 
 impl<'a> Rounder<'a, f32> {
     /// For f32 sums in this order.
     pub(crate) fn in_f32(resolver: &'a Resolver<'a>, order: Order) -> Self {
         let Bound { in_f32, column, tame } = Bound::of(&resolver.of_bytes.filter, order);
-        Self { resolver, doubt: Doubt::new(in_f32), order, tame, column: column.map(Doubt::new) }
+        Self { resolver, margin: Margin::new(in_f32), order, tame, column: column.map(Margin::new) }
     }
 }
 
@@ -163,8 +163,8 @@ impl<'a> Rounder<'a, f64> {
     /// For sums by spectra in f64.
     pub(crate) fn by_spectra(resolver: &'a Resolver<'a>) -> Self {
         let view = &resolver.of_bytes.filter;
-        let doubt = Doubt::new(bound::of_spectra_in_f64(view));
-        Self { resolver, doubt, order: Order::LargeSpectra, tame: is_tame(view), column: None }
+        let margin = Margin::new(bound::of_spectra_in_f64(view));
+        Self { resolver, margin, order: Order::LargeSpectra, tame: is_tame(view), column: None }
     }
 }
 
@@ -176,26 +176,28 @@ impl<E: Float> Rounder<'_, E> {
 
     /// The share of results that are uncertain if sums are spread evenly.
     pub(crate) fn share(&self) -> f64 {
-        if self.tame { (2.0 * self.doubt.error()).min(1.0) } else { 1.0 }
+        if self.tame { (2.0 * self.margin.error()).min(1.0) } else { 1.0 }
     }
 
     /// The part of uncertain results that a column pass in f64 over the row pass's results leaves
     /// so, if that can be.
     pub(crate) fn left_by_columns(&self) -> Option<f64> {
-        self.column.map(|column| part_left(column.error(), self.doubt.error()))
+        self.column.map(|column| part_left(column.error(), self.margin.error()))
     }
 
     /// The distance from an integer at which a sum is uncertain; `None` if a sum may be NaN, or too
     /// great for an `i32`.
     pub(crate) fn limit(&self) -> Option<E> {
-        let limit = self.doubt.limit();
+        let limit = self.margin.limit();
         (limit > E::default() && self.tame).then_some(limit)
     }
 
     /// Whether the sum of the row pass's results in f64 decides the result; stores it then.
     pub(crate) fn decides(&self, sum: impl FnOnce() -> f64, out: &mut u8) -> bool {
-        let Some(sum) =
-            self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum))
+        let Some(sum) = self
+            .column
+            .map(|margin| (margin, sum()))
+            .filter(|(margin, sum)| !margin.is_within(*sum))
         else {
             return false;
         };
@@ -258,7 +260,7 @@ impl<E: Float> Rounder<'_, E> {
             places.resize(places_room(sums.len()), 0);
         }
         let found =
-            isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, masks, places });
+            isa.run(Round { margin: &self.margin, limit: self.limit(), sums, out, masks, places });
         places[..found].iter().map(|&at| at as usize)
     }
 
@@ -279,9 +281,9 @@ impl<E: Float> Rounder<'_, E> {
     }
 }
 
-/// Rounds a row; notes the results in doubt.
+/// Rounds a row; notes the uncertain results.
 struct Round<'a, E> {
-    doubt: &'a Doubt<E>,
+    margin: &'a Margin<E>,
     /// See [`Rounder::limit`].
     limit: Option<E>,
     sums: &'a [E],
@@ -305,7 +307,7 @@ impl<E: Float> Work for Round<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
-        let Self { doubt, limit, sums, out, masks, places } = self;
+        let Self { margin, limit, sums, out, masks, places } = self;
         let whole = if limit.is_some() { sums.len() / CHUNK } else { 0 };
         let ((sums, rest), (out, out_rest)) =
             (sums.split_at(whole * CHUNK), out.split_at_mut(whole * CHUNK));
@@ -319,9 +321,9 @@ impl<E: Float> Work for Round<'_, E> {
         for (mask, (sums, out)) in
             of_rest.iter_mut().zip(rest.chunks(CHUNK).zip(out_rest.chunks_mut(CHUNK)))
         {
-            let any = doubt.round(sums, out);
-            let about = |(i, &sum): (usize, &E)| u64::from(any && doubt.about(sum)) << i;
-            *mask = sums.iter().enumerate().map(about).sum();
+            let any = margin.round(sums, out);
+            let bit = |(i, &sum): (usize, &E)| u64::from(any && margin.is_within(sum)) << i;
+            *mask = sums.iter().enumerate().map(bit).sum();
         }
         self::places(masks, CHUNK, places)
     }

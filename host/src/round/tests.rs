@@ -461,7 +461,7 @@ fn contents((width, height, channels): (usize, usize, usize), odd: u8) -> Vec<Ve
     ]
 }
 
-/// Wide windows, whose sums in f32 are often in doubt, and taps whose sum over one value is half
+/// Wide windows, whose sums in f32 are often uncertain, and taps whose sum over one value is half
 /// way between integers.
 #[test]
 fn wide_windows_and_ties_are_exact() {

@@ -1,5 +1,5 @@
-//! Tiles of complex numbers on a GPU, and how far sums by folded ones may be off: facts of a window,
-//! for `host/src/kernels/fourier` and for bounds.
+//! Tiles of complex numbers on a GPU, and how far sums by folded ones may be off: facts of a
+//! window, for `host/src/kernels/fourier` and for bounds.
 
 use gpu_kernels::kernels::fourier::{Large, MIDDLE};
 
@@ -67,7 +67,7 @@ fn middle(filter: &Filter, point: f32) -> f32 {
     (f64::from(MIDDLE) * (filter.sum_of_taps() - f64::from(point))) as f32
 }
 
-/// The pixel's own tap, if spectra for bytes leave it out; else 0.
+/// The anchor's tap, if spectra for bytes leave it out; else 0.
 fn point(filter: &Filter) -> f32 {
     let (taps, (x, y)) = ((filter.cols(), filter.rows()), filter.anchor());
     let is_large = greatest_side(taps, true) == Large::SIDE

@@ -158,13 +158,13 @@ const LARGEST: usize = 9 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Single,
-    /// For 8-bit results, where those in doubt after sums in f32 would take longer.
+    /// For 8-bit results, where the uncertain ones after sums in f32 would take longer.
     Double,
 }
 
 impl Precision {
-    /// For bytes that bytes are made of, in an image of this width; `share` of the f32 sums are in
-    /// doubt, if these can decide.
+    /// For bytes that bytes are made of, in an image of this width; `share` of the f32 sums are
+    /// uncertain, if these can decide.
     pub(crate) fn of_bytes((cols, rows): (i32, i32), image: i32, share: Option<f64>) -> Self {
         // Nanoseconds for a result, and the parts of the window.
         let each = |precision| {
@@ -177,7 +177,8 @@ impl Precision {
         let (single, is_whole) = each(Self::Single);
         match share.filter(|_| is_whole) {
             Some(share)
-                if single + share * doubt(cols as usize, rows as usize) <= each(Self::Double).0 =>
+                if single + share * resolving(cols as usize, rows as usize)
+                    <= each(Self::Double).0 =>
             {
                 Self::Single
             }
@@ -186,11 +187,11 @@ impl Precision {
     }
 }
 
-/// Taps of a row that are taken together where a result in doubt is summed up in f64.
+/// Taps of a row that are taken together where an uncertain result is summed up in f64.
 pub(crate) const LANES: usize = 64;
 
 /// Nanoseconds for such a result.
-pub(crate) fn doubt(cols: usize, rows: usize) -> f64 {
+pub(crate) fn resolving(cols: usize, rows: usize) -> f64 {
     const TAP: f64 = 0.09;
     const RESULT: f64 = 100.0;
     RESULT + TAP * (cols.next_multiple_of(LANES) * rows) as f64

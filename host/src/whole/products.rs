@@ -18,7 +18,7 @@ pub(crate) struct ProductDigits {
     /// One or two.
     pub(crate) terms: Vec<TermDigits>,
     /// What the sums of the second weight begin with, bits of a joined sum behind the point, and
-    /// the distance from a half at which one is in doubt.
+    /// the distance from a half at which one is uncertain.
     pub(crate) start: i32,
     pub(crate) shift: i32,
     pub(crate) near: i32,
@@ -276,9 +276,9 @@ impl ProductDigits {
             .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
     }
 
-    /// With so many bits behind the point, if there is room, and if not too many results are in
-    /// doubt. The filter's weight says how great sums are, and `others` is an error of theirs that
-    /// does not depend on the bits.
+    /// With so many bits behind the point, if there is room, and if not too many results are
+    /// uncertain. The filter's weight says how great sums are, and `others` is an error of theirs
+    /// that does not depend on the bits.
     fn with_bits(
         terms: &[Vec<Term>],
         point: f64,
@@ -317,7 +317,7 @@ impl ProductDigits {
         Some(Self { terms: wholes, start, shift, near: near as i32, point: whole_point as i32 })
     }
 
-    /// The share of results that are in doubt if sums are spread evenly.
+    /// The share of results that are uncertain if sums are spread evenly.
     pub(crate) fn share(&self) -> f64 {
         2.0 * f64::from(self.near) / 2f64.powi(self.shift)
     }

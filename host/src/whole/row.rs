@@ -6,7 +6,7 @@
 use crate::filter::lowest_bit;
 
 /// The middle of the range of pixels, and the least taps for which it is worth an addition for each
-/// result that fewer are in doubt.
+/// result that fewer are uncertain.
 pub(crate) const MIDDLE: f64 = 128.0;
 pub(crate) const LONG: usize = 17;
 

@@ -9,7 +9,7 @@ use crate::{Filter, Why};
 pub(crate) struct Digits {
     /// Digits of a tap: 1 to 3.
     pub(crate) count: u32,
-    /// The share of results that are in doubt if sums are spread evenly.
+    /// The share of results that are uncertain if sums are spread evenly.
     pub(crate) share: f64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct WindowDigits {
     pub(crate) bits: i32,
     pub(crate) digits: u32,
     /// With three digits, what the second one's sums begin with, and the distance from a half at
-    /// which a sum is in doubt; in units of a joined sum, which lacks the lowest 8 bits.
+    /// which a sum is uncertain; in units of a joined sum, which lacks the lowest 8 bits.
     pub(crate) start: i32,
     pub(crate) near: i32,
 }
@@ -101,12 +101,12 @@ impl WindowDigits {
         Digits { count: self.digits, share: self.share() }
     }
 
-    /// The share of results that are in doubt if sums are spread evenly.
+    /// The share of results that are uncertain if sums are spread evenly.
     pub(crate) fn share(&self) -> f64 {
         if self.is_exact() { 0.0 } else { 2.0 * f64::from(self.near) / 2f64.powi(self.bits - 8) }
     }
 
-    /// Whether no result is in doubt.
+    /// Whether no result is uncertain.
     pub(crate) fn is_exact(&self) -> bool {
         self.digits < 3
     }

@@ -7,14 +7,14 @@ use crate::simd::{Lanes, Work};
 /// zeros in between.
 pub(super) type Spread = [[[i16; 16]; 2]; TAPS];
 
-/// Stores the results in doubt that sums in 64 bits decide; the others are `left`.
+/// Stores the uncertain results that sums in 64 bits decide; the others are `left`.
 pub(super) struct Again<'a> {
     pub(super) smooth: &'a Smooth,
     /// The rows under the window.
     pub(super) under: &'a [&'a [u8]; ROWS],
     pub(super) channels: usize,
     pub(super) spread: Option<&'a Spread>,
-    pub(super) doubts: &'a [u32],
+    pub(super) uncertain: &'a [u32],
     pub(super) out: &'a mut [u8],
     pub(super) left: &'a mut Vec<usize>,
 }
@@ -40,11 +40,11 @@ impl Work for Again<'_> {
 impl Again<'_> {
     #[inline(always)]
     fn sum_each<L: Lanes, const K: usize, const C: usize>(self) {
-        let Self { smooth, under, channels, spread, doubts, out, left } = self;
+        let Self { smooth, under, channels, spread, uncertain, out, left } = self;
         assert!(C == channels && K == smooth.reach);
         let len = under[..=2 * K].iter().map(|row| row.len()).min().unwrap_or(0);
-        for &doubt in doubts {
-            let at = doubt as usize;
+        for &place in uncertain {
+            let at = place as usize;
             let first = at.wrapping_sub(K * C);
             let halves = match spread {
                 Some(spread) if at >= K * C && first + 16 <= len => {

@@ -4,7 +4,7 @@ use crate::Filter;
 use crate::filter::lowest_bit;
 use crate::window::Window;
 
-/// The most taps to each side of the middle. With 7 taps 4 % of the sums in 16 bits are in doubt,
+/// The most taps to each side of the middle. With 7 taps 4 % of the sums in 16 bits are uncertain,
 /// and f32 takes no longer.
 pub(super) const REACH: usize = 2;
 
@@ -35,9 +35,9 @@ pub(in crate::cpu) struct Smooth {
     pub(super) column: [u16; TAPS],
     pub(super) row: [u16; TAPS],
     /// Is added to a sum in 16 bits. Then its upper byte is the result, unless the lower one is at
-    /// most `doubt`.
+    /// most `margin`.
     pub(super) bias: u16,
-    pub(super) doubt: u8,
+    pub(super) margin: u8,
     /// The taps, a row for each distance from the middle row.
     pub(super) fine: [[u64; TAPS]; TAPS],
     /// How far a sum in 64 bits may lie from the exact one; 0 if it is exact.
@@ -82,12 +82,12 @@ impl Pass {
 }
 
 /// Both passes: with `bias` added to a sum in 16 bits, its upper byte is the result, unless the
-/// lower one is at most `doubt`.
+/// lower one is at most `margin`.
 struct Passes {
     column: Pass,
     row: Pass,
     bias: f64,
-    doubt: f64,
+    margin: f64,
 }
 
 impl Passes {
@@ -106,15 +106,15 @@ impl Passes {
         // where a mean is rounded up.
         let below = column.below * row.weight + row.below - rest;
         let above = column.above * row.weight + row.above + row.beside / 2.0 + rest;
-        // Then s + bias - doubt <= t + 128 <= s + bias: where all lie between two multiples of 256,
-        // the upper byte is the result.
+        // Then s + bias - margin <= t + 128 <= s + bias: where all lie between two multiples of
+        // 256, the upper byte is the result.
         let bias = (128.0 - below).ceil();
-        let doubt = above + bias - 128.0;
+        let margin = above + bias - 128.0;
         let greatest = 255.0 * UNIT * column.weight;
         let fits = greatest + column.above < 65535.0
             && greatest * row.weight + above + bias < 65535.0
-            && doubt < 64.0;
-        fits.then_some(Self { column, row, bias, doubt: doubt.floor() })
+            && margin < 64.0;
+        fits.then_some(Self { column, row, bias, margin: margin.floor() })
     }
 }
 
@@ -167,7 +167,7 @@ impl Smooth {
         // are below 1e-9 units.
         let rest = 1.01 * (loss + in_f64) * 255.0 * UNIT + 1e-6;
         // Of the ways to divide the weight between both, one whose taps are nearly whole leaves
-        // fewest in doubt.
+        // fewest results uncertain.
         let mut best: Option<Passes> = None;
         for split in 0..SPLITS {
             // The first is the middle.
@@ -181,18 +181,18 @@ impl Smooth {
                     round,
                 );
                 let fewer =
-                    |passes: &Passes| best.as_ref().is_none_or(|best| passes.doubt < best.doubt);
+                    |passes: &Passes| best.as_ref().is_none_or(|best| passes.margin < best.margin);
                 if let Some(passes) = passes.filter(fewer) {
                     best = Some(passes);
                 }
             }
         }
-        best.map(|Passes { column, row, bias, doubt }| Self {
+        best.map(|Passes { column, row, bias, margin }| Self {
             reach,
             column: column.taps,
             row: row.taps,
             bias: bias as u16,
-            doubt: doubt as u8,
+            margin: margin as u8,
             fine,
             error,
         })

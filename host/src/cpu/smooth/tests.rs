@@ -167,9 +167,9 @@ fn gaussians_of_any_sigma_are_taken() {
             let filter = Filter::separable_f64(&taps, &taps).unwrap();
             let smooth = Smooth::new(&filter, &Window::new(&filter, Border::Reflect101)).unwrap();
             assert!(
-                smooth.doubt <= if len == 3 { 5 } else { 8 },
+                smooth.margin <= if len == 3 { 5 } else { 8 },
                 "{len} taps, sigma {sigma}: {}",
-                smooth.doubt
+                smooth.margin
             );
             check(&filter, Border::Reflect101, (150, 100, 1), 0);
         }
@@ -223,7 +223,7 @@ fn sums_in_16_bits_are_within_their_bound() {
             assert!(sum < 65536 && exact <= f64::from(sum), "{filter:?}: {exact}, {sum}");
             // The bound is rounded down, as what it is compared with is whole.
             assert!(
-                exact > f64::from(sum) - f64::from(smooth.doubt) - 1.0,
+                exact > f64::from(sum) - f64::from(smooth.margin) - 1.0,
                 "{filter:?}: {exact}, {sum}"
             );
         }

@@ -42,7 +42,7 @@ pub(super) fn shape_of(problem: &Problem, size: i32) -> TileShape {
 }
 
 /// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns
-/// and rows. Where large tiles leave a filter's own tap out, and there is no room for them, that of
+/// and rows. Where large tiles leave the anchor's tap out, and there is no room for them, that of
 /// the largest tiles with it.
 pub(in crate::kernels) fn order(
     taps: (usize, usize),

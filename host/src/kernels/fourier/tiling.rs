@@ -32,7 +32,7 @@ pub(super) struct SpectraTable<Place> {
     /// Whether a folded tile's factors with the twist of `k` are read, too, beside those with that
     /// of `j`.
     pub(super) of_k: bool,
-    /// The pixel's own tap, if it is left out.
+    /// The anchor's tap, if it is left out.
     pub(super) point: f32,
     /// Where the frequency of column `kx` and row `ky` is.
     pub(super) place: Place,
@@ -77,8 +77,8 @@ impl<Place: Fn(usize, usize) -> usize> SpectraTable<Place> {
         if self.shape.packing == Packing::Folded { 2 + usize::from(self.of_k) } else { 1 }
     }
 
-    /// The same in a GPU's memory, and how many tables there are. On a GPU each packing has tiles of
-    /// one size.
+    /// The same in a GPU's memory, and how many tables there are. On a GPU each packing has tiles
+    /// of one size.
     pub(super) fn in_memory(&self, taps: &TapHomes) -> crate::Result<(Spectra, i32)> {
         let name = match self.shape.packing {
             Packing::Beside => ("spectra of pairs", 0),

@@ -1,12 +1,12 @@
-//! Which results are in doubt: those whose sum lies so near a half-integer that its error could
+//! Which results are uncertain: those whose sum lies so near a half-integer that its error could
 //! change the result.
 
 use crate::simd::Float;
 
 /// The rounding test, for sums with a known bound of the error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doubt<E> {
-    /// The error bound of sums; 0 if none is in doubt.
+pub(super) struct Margin<E> {
+    /// The error bound of sums; 0 if none is uncertain.
     error: f64,
     /// Below, the true result is at most 0.5 and rounds to 0.
     low: E,
@@ -16,7 +16,7 @@ pub(super) struct Doubt<E> {
     near: E,
 }
 
-impl<E: Float> Doubt<E> {
+impl<E: Float> Margin<E> {
     /// For sums with an error of at most `error`.
     pub(super) fn new(error: f64) -> Self {
         // Rounded to the safe side; NaN stays NaN, and then every comparison fails, which is safe
@@ -29,25 +29,25 @@ impl<E: Float> Doubt<E> {
         self.error
     }
 
-    /// The distance from an integer at which a sum between 0 and 255 is in doubt: none is as far
+    /// The distance from an integer at which a sum between 0 and 255 is uncertain: none is as far
     /// as 1.
     pub(super) fn limit(&self) -> E {
         if self.error == 0.0 { E::of(1.0) } else { self.near }
     }
 
     /// Rounds to the nearest integer in 0 to 255, half to even; NaN becomes 0. Says whether any
-    /// result is in doubt.
+    /// result is uncertain.
     #[inline(always)]
     pub(super) fn round(&self, values: &[E], rounded: &mut [u8]) -> bool {
         for (rounded, &value) in rounded.iter_mut().zip(values) {
             *rounded = value.byte();
         }
-        self.error != 0.0 && values.iter().fold(false, |any, &value| any | self.about(value))
+        self.error != 0.0 && values.iter().fold(false, |any, &value| any | self.is_within(value))
     }
 
-    /// Whether the result of this sum is in doubt.
+    /// Whether the result of this sum is uncertain.
     #[inline(always)]
-    pub(super) fn about(&self, value: E) -> bool {
+    pub(super) fn is_within(&self, value: E) -> bool {
         // An infinity comes from a partial sum that overflowed, and NaN from two: they say nothing
         // about the true one.
         let is_known = (value < self.low) | (value > self.high) | (value.distance() < self.near);
