@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use crate::codec::{Reading, Writing};
+use crate::codec::options::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::limits::amount;

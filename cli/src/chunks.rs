@@ -10,12 +10,14 @@ use apron::{Error, Extra, Image, Pixel, Plan, RowSource, Scalar, Shape, f16};
 use image::metadata::Orientation;
 
 use crate::args::FilterArgs;
-use crate::codec::{self, Compression, Described, Raw, Reading, Strips, TakeRows, Writing};
+use crate::codec::options::{Compression, Raw, Reading, Writing};
+use crate::codec::{self, Described, Strips, TakeRows};
 use crate::extra;
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
+use crate::meta::Meta;
 use crate::notes::Note;
-use crate::picture::{Meta, Picture, Pixels};
+use crate::picture::{Picture, Pixels};
 use crate::scaling::{is_integer, is_wild};
 use crate::{npy, replace, stream};
 

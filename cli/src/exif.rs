@@ -10,8 +10,8 @@ use exif::experimental::Writer;
 use exif::{Context, Field, In, Reader, Tag, Value};
 use image::metadata::Orientation;
 
-use crate::carried::{Carried, Kind};
-use crate::picture::{Meta, Resolution, ratio};
+use crate::carried::{self, Carried, Kind, RestsOn};
+use crate::meta::{Meta, Resolution, ratio};
 
 /// What the fields say about the picture, and all that is kept of them. `None` if they cannot be
 /// read.
@@ -70,9 +70,23 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     fields.iter().filter(lost).map(named).collect()
 }
 
+impl Meta {
+    /// Gives up what is not true of pixels that were rotated or mirrored.
+    pub(crate) fn pixels_moved(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Place);
+        if without_places(self) {
+            self.carried
+                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+        }
+        if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
+            self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
+        }
+    }
+}
+
 /// Takes the fields away that say where something is in the picture. Returns whether there were
 /// some.
-pub(crate) fn without_places(meta: &mut Meta) -> bool {
+fn without_places(meta: &mut Meta) -> bool {
     let all = fields(meta.exif.as_deref());
     let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);
     if !all.iter().any(is_place) {

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use apron::{Alpha, Extra, Image, Number, threads};
 
-use crate::picture::{Picture, Pixels, each};
-use crate::scaling::{chunk, threads_for};
+use crate::spread::{chunk, threads_for};
 
 /// The channel behind the colours of a format that has straight alpha, if there is one.
 pub(crate) fn straight(alpha: bool) -> Vec<Extra> {
@@ -68,32 +67,6 @@ impl Meaning {
             None => drop(extras.remove(at)),
         }
         Self { treated, kept, extras }
-    }
-}
-
-impl Picture {
-    /// How many channels are colours.
-    pub(crate) fn colours(&self) -> usize {
-        self.pixels.shape().channels - self.extras.len()
-    }
-}
-
-impl Pixels {
-    /// Moves a channel to another place; those between move up.
-    pub(crate) fn move_channel(&mut self, from: usize, to: usize) {
-        if from == to {
-            return;
-        }
-        each!(self, image => {
-            let channels = image.shape().channels;
-            let values = image.as_mut_slice();
-            let threads = threads_for(values.len());
-            threads::for_each(threads, values.chunks_mut(chunk(channels)), |(): &mut (), values| {
-                values.chunks_exact_mut(channels).for_each(|pixel| {
-                    if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
-                });
-            });
-        });
     }
 }
 
@@ -205,16 +178,6 @@ mod tests {
         for (colours, extras, expected) in cases {
             assert_eq!(name(colours, &extras), expected);
         }
-    }
-
-    #[test]
-    fn channels_move_there_and_back() {
-        let values: Vec<u8> = (0..10).collect();
-        let mut pixels = Pixels::U8(Image::from_vec(values.clone(), 2, 1, 5).unwrap());
-        pixels.move_channel(2, 4);
-        assert_eq!(pixels.bytes(), [0, 1, 3, 4, 2, 5, 6, 8, 9, 7]);
-        pixels.move_channel(4, 2);
-        assert_eq!(pixels.bytes(), values);
     }
 
     #[test]

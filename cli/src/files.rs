@@ -6,7 +6,9 @@ use std::path::Path;
 
 use image::ImageFormat;
 
-use crate::codec::{self, Reading, Sink, Writing};
+use crate::codec;
+use crate::codec::io::Sink;
+use crate::codec::options::{Reading, Writing};
 use crate::ends::{self, Left};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
@@ -96,11 +98,12 @@ mod tests {
     use image::metadata::Orientation;
 
     use super::*;
-    use crate::codec::{Compression, Raw};
+    use crate::codec::options::{Compression, Raw};
     use crate::failure::caught;
     use crate::formats::{Behind, Encode, FORMATS, Kept, Several};
     use crate::limits::Limits;
-    use crate::picture::{Meta, Picture, Pixels, Resolution, Stored, Subsampling, each};
+    use crate::meta::{Meta, Resolution, Subsampling};
+    use crate::picture::{Picture, Pixels, Stored, each};
 
     fn reading() -> Reading {
         Reading::default()

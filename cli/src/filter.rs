@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Device, Filter, Pipeline, Step};
+use apron::{Device, Filter, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -18,12 +18,13 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
-use crate::notes::{self, Note, Notes};
+use crate::notes::{self, Note};
 use crate::output::report;
 use crate::picture::{Document, Picture, Pixels, Stored};
-use crate::replace::{self, clean_up_on_signals};
+use crate::replace::clean_up_on_signals;
 use crate::scaling::{Cut, is_integer, may_give_nan, nans, white};
 use crate::steps;
+use crate::task::Task;
 use crate::{files, frames, stream};
 
 /// What became of a picture that did not fail.
@@ -214,44 +215,7 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     }
 }
 
-/// What is done to every picture.
-pub(crate) struct Task<'a> {
-    pub(crate) args: &'a FilterArgs,
-    pipeline: &'a Pipeline,
-    /// Whether the last filter gives as much below 0 as above.
-    differs: bool,
-    /// Whether the last step gives angles.
-    is_angle: bool,
-    pub(crate) bar: &'a ProgressBar,
-    /// What a person should know of the pictures.
-    pub(crate) notes: Mutex<Notes>,
-    /// Threads for each stream of frames.
-    pub(crate) frames_at_once: usize,
-}
-
 impl Task<'_> {
-    /// The format to write; none if the result exists and is to be left. Fails early if the output
-    /// cannot be written.
-    fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
-        let Job { output, in_folder, .. } = job;
-        let found =
-            fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
-        if found && self.args.skip_existing {
-            return Ok(None);
-        }
-        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
-            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
-        }
-        replace::check(output, *in_folder)?;
-        match self.args.format {
-            Some(format) => Ok(Some(format)),
-            None if stream::is_stream(output) => Err(Failure::usage(
-                "standard output has no name that tells a format: give one, as in --format png",
-            )),
-            None => FileFormat::from_path(output).map(Some),
-        }
-    }
-
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
         let args = self.args;

@@ -6,12 +6,15 @@ use apron::{Extra, Scalar};
 use image::metadata::Orientation;
 
 use crate::carried::{self, Carried, Value};
-use crate::codec::{self, Encoded, Sink, Writing};
+use crate::codec::io::Sink;
+use crate::codec::options::Writing;
+use crate::codec::{self, Encoded};
 use crate::exif;
 use crate::extra::{self, ByAlpha, Meaning};
 use crate::failure::{Failure, Result};
+use crate::meta::{Resolution, Unit};
 use crate::npy;
-use crate::picture::{Document, Resolution, Stored, Unit};
+use crate::picture::{Document, Stored};
 
 /// A format that pictures are written in.
 #[derive(Debug)]

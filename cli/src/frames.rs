@@ -28,12 +28,12 @@ use crate::args::FilterArgs;
 use crate::codec;
 use crate::ends::{self, Bytes, Input, Kind, Left, spool};
 use crate::failure::{Failure, Result, caught};
-use crate::filter::Task;
 use crate::formats::FileFormat;
 use crate::jobs::Job;
 use crate::notes::{Note, Notes};
 use crate::output::report;
 use crate::replace::replace;
+use crate::task::Task;
 use crate::{files, stream};
 
 /// Bytes to encode before they go to the picture's storage.

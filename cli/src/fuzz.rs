@@ -4,7 +4,7 @@ use std::path::Path;
 
 use apron::{Filter, Number, Scalar, Shape};
 
-use crate::codec::{Raw, Reading};
+use crate::codec::options::{Raw, Reading};
 use crate::failure::{Failure, caught};
 use crate::limits::Limits;
 use crate::picture::each;

@@ -11,7 +11,8 @@ use apron::{Filter, Image, Number, Scalar, Shape};
 use bytemuck::Pod;
 use half::f16;
 
-use crate::codec::{Reading, Source, Wide, widened};
+use crate::codec::io::{Source, Wide, widened};
+use crate::codec::options::{Axes, Reading};
 use crate::picture::{Document, Picture, Pixels, Stored, each};
 
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -59,15 +60,6 @@ impl Value for f32 {
 }
 impl Value for f64 {
     const KIND: &'static str = "f8";
-}
-
-/// What the axes of an array mean: `y` are rows, `x` columns, `z` slices and `c` channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Axes {
-    Yx,
-    Yxc,
-    Zyx,
-    Zyxc,
 }
 
 /// Reads an array as pictures: its slices, or the one that `--page` asks for.

@@ -3,12 +3,13 @@
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-use apron::threads::{self, Effort};
+use apron::threads;
 use apron::{Image, Number, Pixel, Scalar};
 use clap::Args;
 
 use crate::extra::ByAlpha;
 use crate::picture::Pixels;
+use crate::spread::{chunk, threads_for};
 
 /// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is
 /// added.
@@ -167,20 +168,6 @@ impl Scaling {
     pub(crate) fn minds_signs(&self) -> bool {
         self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()
     }
-}
-
-/// Values that a thread converts at a time, and the nanoseconds that one takes.
-const CHUNK: usize = 1 << 16;
-const VALUE: f64 = 2.0;
-
-/// The same, of whole pixels.
-pub(crate) fn chunk(channels: usize) -> usize {
-    CHUNK - CHUNK % channels
-}
-
-/// Threads for so many values.
-pub(crate) fn threads_for(values: usize) -> usize {
-    Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
 }
 
 impl Finish {

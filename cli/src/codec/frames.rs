@@ -5,9 +5,10 @@
 
 use apron::{Image, Pixel};
 
-use super::{Pages, Result, image_of, zeroes};
+use super::io::{Pages, Result, image_of, zeroes};
 use crate::extra::straight;
-use crate::picture::{Document, Meta, Picture, Pixels};
+use crate::meta::Meta;
+use crate::picture::{Document, Picture, Pixels};
 
 /// What becomes of a part's place when its time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,11 @@ use apron::Scalar;
 use gif::{ColorOutput, DecodeOptions, DisposalMethod, Encoder, Frame, MemoryLimit, Repeat};
 
 use super::frames::{Disposal, Frames, Part};
-use super::{Pages, Reading, Result, Sink, Source, said, zeroes};
+use super::io::{Pages, Result, Sink, Source, said, zeroes};
+use super::options::Reading;
 use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
-use crate::picture::{Document, Meta};
+use crate::meta::Meta;
+use crate::picture::Document;
 
 /// How thoroughly colours are chosen for the palette: 1 to 30, the encoder's own default.
 const SPEED: i32 = 10;

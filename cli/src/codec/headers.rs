@@ -5,9 +5,9 @@ use std::io::{Read, SeekFrom};
 
 use image::ImageFormat;
 
-use super::{Sink, Source};
+use super::io::{Sink, Source};
 use crate::carried::{Carried, Kind, printable};
-use crate::picture::{Meta, Resolution};
+use crate::meta::{Meta, Resolution};
 
 /// The most bytes of a header that are looked at.
 const MOST: u64 = 1 << 20;

@@ -8,13 +8,13 @@ use turbo::{ColorSpace, DecodeLimits, Decoder, DensityUnit, Encoder, PixelFormat
 use zune_core::bytestream::ZCursor;
 use zune_core::options::DecoderOptions;
 
-use super::{
-    Reading, Result, Sink, Source, Writing, damaged, image_of, kept_in_part, other, segments,
-    zeroes,
-};
+use super::io::{Result, Sink, Source, damaged, image_of, kept_in_part, zeroes};
+use super::options::{Reading, Writing};
+use super::{other, segments};
 use crate::carried::Value;
 use crate::exif;
-use crate::picture::{Document, Picture, Pixels, Resolution, Subsampling, Unit};
+use crate::meta::{Resolution, Subsampling, Unit};
+use crate::picture::{Document, Picture, Pixels};
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut data = Vec::new();

@@ -8,12 +8,13 @@ use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
-use super::{
-    Reading, Result, Sink, Source, damaged, headers, image_of, kept_in_part, said, zeroes,
-};
+use super::headers;
+use super::io::{Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
+use super::options::Reading;
 use crate::exif;
 use crate::limits::Limits;
-use crate::picture::{Document, Meta, Picture, Pixels};
+use crate::meta::Meta;
+use crate::picture::{Document, Picture, Pixels};
 
 pub(super) fn read(
     source: &mut (impl Source + ?Sized),

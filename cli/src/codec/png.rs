@@ -11,13 +11,15 @@ use png::{
 };
 
 use super::frames::{Disposal, Frames, Part, Sample, as_rgba};
+use super::io::{Pages, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
+use super::options::Reading;
 use super::other::meta;
 use super::png_chunks;
-use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::carried::{Carried, Kind, Value};
 use crate::exif;
 use crate::extra::straight;
-use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Unit};
+use crate::meta::{Meta, Resolution, Unit};
+use crate::picture::{Document, Picture, Pixels};
 
 /// Inches in a metre.
 const PER_METRE: f64 = 1.0 / 0.0254;

@@ -2,9 +2,9 @@
 
 use std::io::SeekFrom;
 
-use super::Source;
+use super::io::Source;
 use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
-use crate::picture::Meta;
+use crate::meta::Meta;
 
 /// The most bytes of a chunk that is written again.
 const MOST: u32 = 64 << 20;
@@ -102,7 +102,7 @@ fn body(source: &mut dyn Source, name: [u8; 4], len: u32) -> Option<Vec<u8>> {
         skip(source, len).ok()?;
         return None;
     }
-    let mut data = super::zeroes(len as usize).ok()?;
+    let mut data = super::io::zeroes(len as usize).ok()?;
     let mut sum = [0; 4];
     source.read_exact(&mut data).and_then(|()| source.read_exact(&mut sum)).ok()?;
     let mut hasher = crc32fast::Hasher::new();

@@ -1,7 +1,7 @@
 //! The segments of a JPEG beside its pixels: which are used, written again, or left out.
 
 use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
-use crate::picture::Meta;
+use crate::meta::Meta;
 
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 const MORE_XMP: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";

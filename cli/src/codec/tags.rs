@@ -5,9 +5,9 @@ use ::tiff::encoder::{DirectoryEncoder, TiffKind};
 use ::tiff::tags::{ByteOrder, Tag, Type, ValueBuffer};
 use ::tiff::{Directory, TiffResult};
 
-use super::Sink;
+use super::io::Sink;
 use crate::carried::{Carried, Kind, RestsOn, Value, xmp_is_kept};
-use crate::picture::Meta;
+use crate::meta::Meta;
 
 /// What becomes of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,13 @@ use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
+use super::io::{Pages, Result, Source, Wide, image_of};
+use super::io::{kept_in_part, said, widened, zeroes};
+use super::options::Reading;
 use super::tags::{self, Bytes};
-use super::{Pages, Reading, Result, Source, Wide, image_of};
-use super::{kept_in_part, said, widened, zeroes};
 use crate::carried::{Carried, Kind};
-use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
+use crate::meta::{Meta, Resolution};
+use crate::picture::{Document, Picture, Pixels, Stored};
 
 type Tiff<'a> = Decoder<Patched<'a>>;
 

@@ -18,9 +18,12 @@ use ::tiff::{TiffError, TiffResult};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, Value};
 
-use super::{Compression, Result, Sink, Wide, Writing, tags};
+use super::io::{Result, Sink, Wide};
+use super::options::{Compression, Writing};
+use super::tags;
 use crate::failure::Failure;
-use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored, Unit, ratio};
+use crate::meta::{Meta, Resolution, Unit, ratio};
+use crate::picture::{Document, Picture, Pixels, Stored};
 
 /// Bytes of a strip, at least: few enough that a reader of one row reads little, and so many that
 /// they compress.

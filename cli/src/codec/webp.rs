@@ -6,8 +6,9 @@ use apron::Shape;
 use image_webp::{ColorType, DecodingError, LoopCount, WebPDecoder, WebPEncoder};
 
 use super::frames::{Disposal, Frames, Part, as_rgba};
+use super::io::{Pages, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
+use super::options::Reading;
 use super::other::meta;
-use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::carried::{Carried, Kind, printable, xmp_is_kept};
 use crate::exif;
 use crate::extra::straight;

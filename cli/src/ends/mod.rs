@@ -344,7 +344,7 @@ mod tests {
     use apron::{Image, Scalar};
 
     use super::*;
-    use crate::codec::Writing;
+    use crate::codec::options::Writing;
     use crate::formats::{FORMATS, FileFormat};
     use crate::picture::{Document, Picture, Pixels};
 

@@ -1,0 +1,105 @@
+//! Options of reading and writing files.
+
+use apron::{Scalar, Shape};
+
+use crate::limits::Limits;
+use crate::meta::Subsampling;
+
+/// How files are read.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Reading {
+    /// Read files without a header: rows of pixels of this size, with interleaved channels; TYPE is
+    /// u8, u16 or f32 [default: u8]
+    #[arg(long, value_name = "WxHxC[:TYPE]", value_parser = Raw::parse, help_heading = "Files")]
+    pub(crate) raw: Option<Raw>,
+
+    /// Axes of arrays: y are rows, x columns, z slices and c channels [default: by shape]
+    #[arg(long, value_name = "AXES", help_heading = "Files")]
+    pub(crate) axes: Option<Axes>,
+
+    /// Take this page, frame or slice alone, counted from 1 [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Files")]
+    pub(crate) page: Option<u32>,
+
+    /// Keep what can be read of a file that is damaged or cut off, and say so
+    #[arg(long, help_heading = "Files")]
+    pub(crate) lenient: bool,
+
+    /// Rotate and mirror the pixels as the picture is to be shown
+    #[arg(long, help_heading = "Files")]
+    pub(crate) auto_orient: bool,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// How files are written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Writing {
+    /// Quality of JPEG output [default: 90]
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
+    pub(crate) quality: Option<u8>,
+
+    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both
+    /// [default: as a JPEG input, else 444]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
+    pub(crate) subsampling: Option<Subsampling>,
+
+    /// Compression of TIFF output, without loss [default: none]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
+    pub(crate) compression: Option<Compression>,
+}
+
+/// How a TIFF is compressed, without loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Compression {
+    None,
+    Lzw,
+    #[value(alias = "zip")]
+    Deflate,
+    Packbits,
+}
+
+/// What a file without a header holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Raw {
+    pub(crate) shape: Shape,
+    pub(crate) scalar: Scalar,
+}
+
+impl Raw {
+    /// Reads `WxHxC[:TYPE]`.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        let complaint = "a width, a height and a number of channels are needed, and u8, u16 or f32 after a colon unless the \
+            values are u8, as in 1024x1024x3 or 640x480x1:u16";
+        let (extents, scalar) = text.split_once(':').unwrap_or((text, "u8"));
+        let scalar = match scalar {
+            "u8" => Scalar::U8,
+            "u16" => Scalar::U16,
+            "f32" => Scalar::F32,
+            _ => return Err(complaint),
+        };
+        let numbers: Option<Vec<usize>> =
+            extents.split('x').map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            // The number of channels cannot be guessed.
+            Some(
+                &[
+                    width @ 1..=0x2000_0000,
+                    height @ 1..=0x2000_0000,
+                    channels @ 1..=Shape::MAX_CHANNELS,
+                ],
+            ) => Ok(Self { shape: Shape { width, height, channels }, scalar }),
+            _ => Err(complaint),
+        }
+    }
+}
+
+/// What the axes of an array mean: `y` are rows, `x` columns, `z` slices and `c` channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Axes {
+    Yx,
+    Yxc,
+    Zyx,
+    Zyxc,
+}

@@ -1,0 +1,17 @@
+//! How values are spread over threads.
+
+use apron::threads::Effort;
+
+/// Values that a thread converts at a time, and the nanoseconds that one takes.
+const CHUNK: usize = 1 << 16;
+const VALUE: f64 = 2.0;
+
+/// The same, of whole pixels.
+pub(crate) fn chunk(channels: usize) -> usize {
+    CHUNK - CHUNK % channels
+}
+
+/// Threads for so many values.
+pub(crate) fn threads_for(values: usize) -> usize {
+    Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
+}

@@ -1,0 +1,53 @@
+//! What is done to every picture of a run of the tool.
+
+use std::fs;
+use std::sync::Mutex;
+
+use apron::Pipeline;
+use indicatif::ProgressBar;
+
+use crate::args::FilterArgs;
+use crate::failure::{Failure, Result};
+use crate::formats::FileFormat;
+use crate::jobs::Job;
+use crate::notes::Notes;
+use crate::{replace, stream};
+
+/// What is done to every picture.
+pub(crate) struct Task<'a> {
+    pub(crate) args: &'a FilterArgs,
+    pub(crate) pipeline: &'a Pipeline,
+    /// Whether the last filter gives as much below 0 as above.
+    pub(crate) differs: bool,
+    /// Whether the last step gives angles.
+    pub(crate) is_angle: bool,
+    pub(crate) bar: &'a ProgressBar,
+    /// What a person should know of the pictures.
+    pub(crate) notes: Mutex<Notes>,
+    /// Threads for each stream of frames.
+    pub(crate) frames_at_once: usize,
+}
+
+impl Task<'_> {
+    /// The format to write; none if the result exists and is to be left. Fails early if the output
+    /// cannot be written.
+    pub(crate) fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
+        let Job { output, in_folder, .. } = job;
+        let found =
+            fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
+        if found && self.args.skip_existing {
+            return Ok(None);
+        }
+        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
+            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
+        }
+        replace::check(output, *in_folder)?;
+        match self.args.format {
+            Some(format) => Ok(Some(format)),
+            None if stream::is_stream(output) => Err(Failure::usage(
+                "standard output has no name that tells a format: give one, as in --format png",
+            )),
+            None => FileFormat::from_path(output).map(Some),
+        }
+    }
+}
