@@ -8,8 +8,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::plan::dims;
-
 /// The first value's address, which nothing is read from or written to here.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
     let object: *mut PyArrayObject = array.as_array_ptr();
@@ -77,6 +75,44 @@ pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
         (b'f', 8) => Kind::of::<f64>(),
         _ => return None,
     })
+}
+
+/// Height, width and channels of a shape, and how far apart they are.
+///
+/// # Errors
+/// `ValueError` unless the array has two dimensions, or three and such an axis.
+pub(crate) fn dims<T: Copy>(
+    shape: &[usize],
+    strides: &[T],
+    axis: isize,
+    one: T,
+) -> PyResult<([usize; 3], [T; 3])> {
+    if shape.contains(&0) {
+        return Err(PyValueError::new_err(format!(
+            "the image's shape is {shape:?}: every extent is at least 1"
+        )));
+    }
+    match *shape {
+        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
+        [_, _, _] => {
+            let channels = match axis {
+                -3..=2 => axis.rem_euclid(3) as usize,
+                _ => {
+                    return Err(PyValueError::new_err(format!(
+                        "axis is {axis}: from -3 to 2 for three dimensions"
+                    )));
+                }
+            };
+            let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
+            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
+        }
+        _ => {
+            let dims = shape.len();
+            Err(PyValueError::new_err(format!(
+                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
+            )))
+        }
+    }
 }
 
 /// An array as rows, columns and channels.

@@ -13,9 +13,10 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
+use crate::array::dims;
 use crate::dlpack;
 use crate::filter::error;
-use crate::plan::{Plan, dims};
+use crate::plan::Plan;
 
 /// An image in a GPU's memory: what kernels need to know of it.
 struct Described {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyEllipsis;
 
-use crate::array;
+use crate::array::{self, dims};
 use crate::filter::{Filter, error};
 use crate::threads::without_lock;
 
@@ -538,44 +538,6 @@ pub(crate) struct Layout {
 
 // SAFETY: an address; who dereferences it states why that is allowed.
 unsafe impl Sync for Layout {}
-
-/// Height, width and channels of a shape, and how far apart they are.
-///
-/// # Errors
-/// `ValueError` unless the array has two dimensions, or three and such an axis.
-pub(crate) fn dims<T: Copy>(
-    shape: &[usize],
-    strides: &[T],
-    axis: isize,
-    one: T,
-) -> PyResult<([usize; 3], [T; 3])> {
-    if shape.contains(&0) {
-        return Err(PyValueError::new_err(format!(
-            "the image's shape is {shape:?}: every extent is at least 1"
-        )));
-    }
-    match *shape {
-        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
-        [_, _, _] => {
-            let channels = match axis {
-                -3..=2 => axis.rem_euclid(3) as usize,
-                _ => {
-                    return Err(PyValueError::new_err(format!(
-                        "axis is {axis}: from -3 to 2 for three dimensions"
-                    )));
-                }
-            };
-            let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
-            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
-        }
-        _ => {
-            let dims = shape.len();
-            Err(PyValueError::new_err(format!(
-                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
-            )))
-        }
-    }
-}
 
 impl Layout {
     /// The layout, if rows of pixels, or of planes, are in memory as plans take them.

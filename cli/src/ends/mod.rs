@@ -10,6 +10,7 @@
 //! ```
 
 mod input;
+mod kind;
 mod tiff;
 mod walk;
 
@@ -17,26 +18,8 @@ use std::fmt;
 use std::io::{self, BufReader, Read, Seek};
 
 pub(crate) use input::{Bytes, Input, spool};
+pub(crate) use kind::Kind;
 use walk::Walk;
-
-/// What begins with bytes of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Png,
-    Jpeg,
-    Npy,
-    Pnm,
-    Bmp,
-    Gif,
-    WebP,
-    Qoi,
-    Farbfeld,
-    Hdr,
-    Exr,
-    Tiff,
-    /// An MP4 video, or a HEIC picture, which are not read.
-    Video,
-}
 
 struct Format {
     kind: Kind,

@@ -9,8 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use exr::meta::{BlockDescription, MetaData};
 use memchr::memchr;
 
-use super::Kind;
 use super::input::{Bytes, cut_off};
+use super::kind::Kind;
 use crate::npy;
 
 pub(super) type Walk = fn(&mut dyn Bytes) -> io::Result<()>;
