@@ -7,7 +7,7 @@ use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::plan::auto::Where;
 #[cfg(feature = "gpu")]
 use crate::plan::engines::On;
-use crate::plan::place::{Job, run};
+use crate::plan::place::{CallSize, run};
 use crate::plan::ran::Launched;
 use crate::plan::{Channels, agree, pixels};
 use crate::{Alpha, Device, Error, Extra, Plan, Result};
@@ -211,8 +211,8 @@ impl Pipeline {
         agree(src.shape(), dst.shape())?;
         let kinds = (src.scalar(), dst.scalar());
         let between = if self.in_f32 { Scalar::F32 } else { kinds.0 };
-        let job =
-            Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(between);
+        let job = CallSize::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())])
+            .between(between);
         let plans: Vec<_> = self.plans.iter().zip(channels.iter().copied()).collect();
         run(
             &plans,

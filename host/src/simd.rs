@@ -110,7 +110,7 @@ impl Isa {
     /// where the processor has it: [`Isa::chosen`] and [`Isa::fastest`] are the only ways to get
     /// one.
     #[inline]
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+    pub(crate) fn run<W: Vectorized>(self, work: W) -> W::Output {
         match self {
             Self::Portable => work.run::<[f32; 8], 1, 2>(),
             #[cfg(target_arch = "x86_64")]
@@ -128,7 +128,7 @@ impl Isa {
 
 /// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and
 /// so is all that it calls.
-pub(crate) trait Work {
+pub(crate) trait Vectorized {
     type Output;
 
     /// The registers hold `V` adjacent vectors for several rows of sums, or `W` for a single row.
@@ -138,7 +138,7 @@ pub(crate) trait Work {
 /// A vector of floats of one type.
 ///
 /// # Safety
-/// Its methods are called in a [`Work`] only, so that the processor has the instructions.
+/// Its methods are called in a [`Vectorized`] only, so that the processor has the instructions.
 pub(crate) unsafe trait Vector: Copy {
     type Float: Float;
 
@@ -579,15 +579,15 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Pairs, Vector, Words, Work};
+    use super::{Lanes, Pairs, Vector, Vectorized, Words};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
-    pub(super) fn avx2<W: Work>(work: W) -> W::Output {
+    pub(super) fn avx2<W: Vectorized>(work: W) -> W::Output {
         work.run::<__m256, 2, 8>()
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,popcnt")]
-    pub(super) fn avx512<W: Work>(work: W) -> W::Output {
+    pub(super) fn avx512<W: Vectorized>(work: W) -> W::Output {
         work.run::<__m512, 4, 8>()
     }
 
@@ -982,10 +982,10 @@ mod x86 {
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Lanes, Vector, Words, Work};
+    use super::{Lanes, Vector, Vectorized, Words};
 
     #[target_feature(enable = "neon")]
-    pub(super) fn neon<W: Work>(work: W) -> W::Output {
+    pub(super) fn neon<W: Vectorized>(work: W) -> W::Output {
         work.run::<float32x4_t, 4, 8>()
     }
 

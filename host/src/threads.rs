@@ -166,7 +166,7 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A call's helpers.
 struct Crew {
-    work: Work,
+    work: ErasedCall,
     /// How many are at work, and [`CLOSED`].
     helpers: AtomicUsize,
     caller: Thread,
@@ -174,14 +174,14 @@ struct Crew {
 }
 
 /// What they do. It may be gone once [`Crew::helpers`] is [`CLOSED`] and no more than that.
-struct Work(*const Call<'static>);
+struct ErasedCall(*const Call<'static>);
 
 type Call<'a> = dyn Fn() + Sync + 'a;
 
 // SAFETY: it stands for a shared reference to what is `Sync`; `Crew::help` says when it is one.
-unsafe impl Send for Work {}
+unsafe impl Send for ErasedCall {}
 // SAFETY: likewise.
-unsafe impl Sync for Work {}
+unsafe impl Sync for ErasedCall {}
 
 /// Runs `work` on the calling thread, and at the same time on up to `threads - 1` others, each of
 /// which calls it once. It returns when there is nothing left to do: threads that have not begun by
@@ -203,7 +203,7 @@ fn run_counted(busy: &AtomicUsize, threads: usize, work: &(dyn Fn() + Sync)) {
     // nobody uses the pointer any more.
     let erased = unsafe { std::mem::transmute::<*const Call<'_>, *const Call<'static>>(work) };
     let crew = Arc::new(Crew {
-        work: Work(erased),
+        work: ErasedCall(erased),
         helpers: AtomicUsize::new(0),
         caller: std::thread::current(),
         panic: Mutex::new(None),

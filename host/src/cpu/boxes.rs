@@ -25,7 +25,7 @@ use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::problem::Problem;
 use crate::progress::Stage;
-use crate::simd::{Isa, Lanes, Words, Work};
+use crate::simd::{Isa, Lanes, Vectorized, Words};
 use crate::window::Window;
 use crate::{Result, Variant};
 use mean::{Mean, MeanOfFew, counts, is_few};
@@ -262,7 +262,7 @@ struct Descend<'a, C> {
     leaving: Option<Option<&'a [u8]>>,
 }
 
-impl<C: Count> Work for Descend<'_, C> {
+impl<C: Count> Vectorized for Descend<'_, C> {
     type Output = ();
 
     #[inline(always)]
@@ -290,7 +290,7 @@ struct Many<'a> {
     factor: f64,
 }
 
-impl Work for Many<'_> {
+impl Vectorized for Many<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -320,7 +320,7 @@ struct Few<'a> {
     factor: f64,
 }
 
-impl Work for Few<'_> {
+impl Vectorized for Few<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -329,7 +329,8 @@ impl Work for Few<'_> {
         let chunks = out.len().div_ceil(CHUNK);
         assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
         for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
-            // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
+            // SAFETY: this is in `Vectorized::run`, and the columns of each chunk exist, as is
+            // asserted.
             let all = unsafe {
                 add_few::<L::Words>(0, columns.as_ptr().add(chunk * CHUNK), cols, channels)
             };
@@ -403,7 +404,7 @@ struct Divide<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for Divide<'_> {
+impl Vectorized for Divide<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -423,7 +424,8 @@ impl Divide<'_> {
         let chunks = out.len().div_ceil(CHUNK);
         assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
         let (whole, rest) = out.as_chunks_mut::<CHUNK>();
-        // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
+        // SAFETY: this is in `Vectorized::run`, and the columns of each chunk exist, as is
+        // asserted.
         unsafe {
             let mut columns = columns.as_ptr();
             for out in whole {

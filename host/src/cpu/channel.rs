@@ -2,7 +2,7 @@
 
 use super::real::Real;
 use crate::image::Pixel;
-use crate::simd::{Lanes, Work};
+use crate::simd::{Lanes, Vectorized};
 
 /// One channel of a row as numbers; the row begins with that channel.
 pub(super) struct ReadChannel<'a, S, E> {
@@ -24,7 +24,7 @@ impl<S: Pixel, E: Real> ReadChannel<'_, S, E> {
     }
 }
 
-impl<S: Pixel, E: Real> Work for ReadChannel<'_, S, E> {
+impl<S: Pixel, E: Real> Vectorized for ReadChannel<'_, S, E> {
     type Output = ();
 
     #[inline(always)]
@@ -50,7 +50,7 @@ pub(super) struct StoreChannel<'a, D, E> {
     pub(super) channel: usize,
 }
 
-impl<D: Pixel, E: Real> Work for StoreChannel<'_, D, E> {
+impl<D: Pixel, E: Real> Vectorized for StoreChannel<'_, D, E> {
     type Output = ();
 
     #[inline(always)]

@@ -25,7 +25,7 @@ use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use super::whole::{DIGIT_BITS, DIGITS, DigitRow, Pair, carried};
 use crate::Result;
 use crate::filter::whole::{Divisor, Whole, WholeTaps};
-use crate::simd::{Float, Lanes, Work};
+use crate::simd::{Float, Lanes, Vectorized};
 
 /// Parts of a row sum, and what each is a multiple of: 1, `STEP` and `STEP * STEP`.
 const PARTS: usize = DIGITS;
@@ -366,7 +366,7 @@ struct Widen<'a> {
     out: &'a mut [f64],
 }
 
-impl Work for Widen<'_> {
+impl Vectorized for Widen<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -381,7 +381,7 @@ struct Split<'a> {
     parts: [&'a mut [f64]; PARTS],
 }
 
-impl Work for Split<'_> {
+impl Vectorized for Split<'_> {
     /// Which parts are not all zero.
     type Output = [bool; PARTS];
 
@@ -408,7 +408,7 @@ struct TableToBytes<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for TableToBytes<'_> {
+impl Vectorized for TableToBytes<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -444,7 +444,7 @@ struct ToBytes<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for ToBytes<'_> {
+impl Vectorized for ToBytes<'_> {
     type Output = ();
 
     #[inline(always)]

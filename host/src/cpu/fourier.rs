@@ -49,7 +49,7 @@ const TOGETHER: usize = 8;
 
 /// A thread's memory.
 #[derive(Default)]
-struct Work<E> {
+struct TileMemory<E> {
     /// A pair of tiles, one as real, one as imaginary parts. Rows lie further apart than their
     /// length, a power of two, so that a column's values do not compete for places in the cache.
     tile: Vec<Complex<E>>,
@@ -71,7 +71,7 @@ struct Work<E> {
     specials: Specials<E>,
 }
 
-impl<E: Real> Work<E> {
+impl<E: Real> TileMemory<E> {
     /// Allocates the memory, unless that has been done.
     fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
         if self.tile.is_empty() {
@@ -115,28 +115,32 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
         }
         jobs.extend(pairs);
     }
-    share(stage, jobs.into_iter(), |(work, again): &mut (Work<E>, Work<f64>), (at, mut rows)| {
-        work.start(spectra)?;
-        for channel in 0..filtered {
-            let plane = patch::Plane { isa, window, taps, src, channel };
-            let outcome = Pair { plane, spectra, rounder, has_finer: finer.is_some(), at }
-                .filter(work, &mut rows)?;
-            match (outcome, finer) {
-                (Outcome::Uncertain, Some(Finer { spectra, rounder })) => {
-                    let (spectra, rounder, has_finer) = (&*spectra()?, Some(rounder), false);
-                    again.start(spectra)?;
-                    let plane = patch::Plane { isa, window, taps: &[], src, channel };
-                    Pair { plane, spectra, rounder, has_finer, at }.filter(again, &mut rows)?;
+    share(
+        stage,
+        jobs.into_iter(),
+        |(work, again): &mut (TileMemory<E>, TileMemory<f64>), (at, mut rows)| {
+            work.start(spectra)?;
+            for channel in 0..filtered {
+                let plane = patch::Plane { isa, window, taps, src, channel };
+                let outcome = Pair { plane, spectra, rounder, has_finer: finer.is_some(), at }
+                    .filter(work, &mut rows)?;
+                match (outcome, finer) {
+                    (Outcome::Uncertain, Some(Finer { spectra, rounder })) => {
+                        let (spectra, rounder, has_finer) = (&*spectra()?, Some(rounder), false);
+                        again.start(spectra)?;
+                        let plane = patch::Plane { isa, window, taps: &[], src, channel };
+                        Pair { plane, spectra, rounder, has_finer, at }.filter(again, &mut rows)?;
+                    }
+                    (Outcome::Left, _) => plane.filter(at, &mut rows, stage.threads())?,
+                    _ => {}
                 }
-                (Outcome::Left, _) => plane.filter(at, &mut rows, stage.threads())?,
-                _ => {}
             }
-        }
-        for (y, row) in (at.1..).zip(rows) {
-            window.restore(src, filtered, &(at.0..at.0 + row.len() / channels), y, row);
-        }
-        Ok(())
-    })
+            for (y, row) in (at.1..).zip(rows) {
+                window.restore(src, filtered, &(at.0..at.0 + row.len() / channels), y, row);
+            }
+            Ok(())
+        },
+    )
 }
 
 /// How the attempt to filter a pair of tiles ended.
@@ -161,7 +165,7 @@ struct Pair<'a, S: Pixel, E: Real> {
 
 impl<S: Pixel, E: Real> Pair<'_, S, E> {
     /// Filters the tiles; each of the rows is a part of a row of results.
-    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) -> Result<Outcome> {
+    fn filter<D: Pixel>(&self, work: &mut TileMemory<E>, rows: &mut [&mut [D]]) -> Result<Outcome> {
         let Spectra { width, cols, parts, across: [_, inverse], .. } = self.spectra;
         // As many as take as long as all would in f64.
         let tile = Tile { width: *width as i32, height: self.spectra.height as i32 };
@@ -218,7 +222,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     }
 
     /// Marks the results that a part's special pixels change, for so many rows.
-    fn mark(&self, number: usize, found: u8, work: &mut Work<E>, rows: usize) -> Result<()> {
+    fn mark(&self, number: usize, found: u8, work: &mut TileMemory<E>, rows: usize) -> Result<()> {
         let Spectra { width, cols, parts, across: [forward, inverse], .. } = self.spectra;
         let (part, wide) = (&parts[number].0, 2 * cols);
         work.specials.mark_nan((part.cols, part.rows), (wide, rows))?;
@@ -234,7 +238,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         std::mem::swap(&mut work.tile, &mut work.specials.spare);
         let (isa, mut sums) = (self.plane.isa, crate::memory::zeroed(wide)?);
         for (signs, spectrum) in [true, false].into_iter().zip(spectra) {
-            let Work { tile, stride, line, scratch, specials, .. } = work;
+            let TileMemory { tile, stride, line, scratch, specials, .. } = work;
             for (y, row) in tile.chunks_mut(*stride).enumerate() {
                 let row = &mut row[..*width];
                 if specials.found[y] & INFINITE == 0 {
@@ -246,8 +250,12 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
                 forward.process_with_scratch(row, scratch);
             }
             self.multiply(spectrum, work, rows);
-            let Work {
-                tile, stride, scratch, specials: Specials { signs: first, marks, .. }, ..
+            let TileMemory {
+                tile,
+                stride,
+                scratch,
+                specials: Specials { signs: first, marks, .. },
+                ..
             } = work;
             for (y, row) in tile.chunks_mut(*stride).take(rows).enumerate() {
                 inverse.process_with_scratch(&mut row[..*width], scratch);
@@ -268,9 +276,9 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         sums: Range<usize>,
         y: usize,
         out: &mut [D],
-        work: &mut Work<E>,
+        work: &mut TileMemory<E>,
     ) -> usize {
-        let Work { sums: all, in_row, uncertain, rounder: scratch, .. } = work;
+        let TileMemory { sums: all, in_row, uncertain, rounder: scratch, .. } = work;
         let (sums, channel) = (&mut all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
             self.plane.isa.run(StoreChannel {
@@ -290,9 +298,9 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
 
     /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for
     /// so many rows.
-    fn multiply(&self, spectrum: &[Complex<E>], work: &mut Work<E>, rows: usize) {
+    fn multiply(&self, spectrum: &[Complex<E>], work: &mut TileMemory<E>, rows: usize) {
         let Spectra { width, height, down: [forward, inverse], .. } = self.spectra;
-        let Work { tile, stride, columns, scratch, .. } = work;
+        let TileMemory { tile, stride, columns, scratch, .. } = work;
         for (left, spectrum) in
             (0..*width).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * height))
         {
@@ -312,7 +320,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     /// Fills the tile with the pixels that two tiles' results need, and transforms its rows;
     /// returns what special pixels there are, and how pixels were scaled. If one is
     /// [`Spectra::left`] to sums tap by tap, the tile is not finished.
-    fn load(&self, part: &Part, work: &mut Work<E>) -> Result<(u8, Option<Scale<E>>)> {
+    fn load(&self, part: &Part, work: &mut TileMemory<E>) -> Result<(u8, Option<Scale<E>>)> {
         let (left, top) = self.at;
         let image = self.plane.src.shape();
         // What lies behind the window of the last result is not needed.
@@ -328,7 +336,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         }
         let mut most = E::default();
         for y in top..top + self.spectra.height {
-            let Work { line, under, .. } = &mut *work;
+            let TileMemory { line, under, .. } = &mut *work;
             self.line(part, y, under, line);
             most = self.plane.isa.run(Greatest { line, greatest: self.greatest(), before: most });
         }
@@ -340,9 +348,14 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     }
 
     /// The same with a scale, or ending early at a tiny pixel. The line's columns are known.
-    fn load_scaled(&self, part: &Part, work: &mut Work<E>, scale: Option<Scale<E>>) -> Result<u8> {
+    fn load_scaled(
+        &self,
+        part: &Part,
+        work: &mut TileMemory<E>,
+        scale: Option<Scale<E>>,
+    ) -> Result<u8> {
         let Spectra { cols, width, height, across: [forward, _], .. } = self.spectra;
-        let Work { tile, stride, line, under, scratch, specials, .. } = work;
+        let TileMemory { tile, stride, line, under, scratch, specials, .. } = work;
         let (isa, greatest, ends) =
             (self.plane.isa, self.greatest(), self.spectra.left(part) | TINY);
         let scales = scale.is_some_and(|scale| scale.undo != E::of(1.0));
@@ -389,7 +402,7 @@ struct Join<'a, E> {
     greatest: E,
 }
 
-impl<E: Real> simd::Work for Join<'_, E> {
+impl<E: Real> simd::Vectorized for Join<'_, E> {
     type Output = bool;
 
     #[inline(always)]
@@ -413,7 +426,7 @@ struct Rescale<'a, E> {
     factor: E,
 }
 
-impl<E: Real> simd::Work for Rescale<'_, E> {
+impl<E: Real> simd::Vectorized for Rescale<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -432,7 +445,7 @@ struct Gather<'a, E> {
     columns: &'a mut [Complex<E>],
 }
 
-impl<E: Real> simd::Work for Gather<'_, E> {
+impl<E: Real> simd::Vectorized for Gather<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -457,7 +470,7 @@ struct Scatter<'a, E> {
     left: usize,
 }
 
-impl<E: Real> simd::Work for Scatter<'_, E> {
+impl<E: Real> simd::Vectorized for Scatter<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -479,7 +492,7 @@ struct Multiply<'a, E> {
     spectrum: &'a [Complex<E>],
 }
 
-impl<E: Real> simd::Work for Multiply<'_, E> {
+impl<E: Real> simd::Vectorized for Multiply<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -498,7 +511,7 @@ struct AddUp<'a, E> {
     resume: bool,
 }
 
-impl<E: Real> simd::Work for AddUp<'_, E> {
+impl<E: Real> simd::Vectorized for AddUp<'_, E> {
     type Output = ();
 
     #[inline(always)]

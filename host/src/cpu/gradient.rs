@@ -11,7 +11,7 @@ use gpu_kernels::gradient::{angle, smoothed, squares};
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::simd::{Isa, Lanes, Work};
+use crate::simd::{Isa, Lanes, Vectorized};
 use crate::window::Window;
 use crate::{Gradient, Result};
 
@@ -100,7 +100,7 @@ struct Line<'a> {
     weights: [f32; 2],
 }
 
-impl Work for Line<'_> {
+impl Vectorized for Line<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -125,7 +125,7 @@ struct Root<'a, D> {
     out: &'a mut [D],
 }
 
-impl<D: Pixel> Work for Root<'_, D> {
+impl<D: Pixel> Vectorized for Root<'_, D> {
     type Output = ();
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! What is done to a row of values before a pass and after it.
 
 use crate::image::Pixel;
-use crate::simd::{Lanes, Work};
+use crate::simd::{Lanes, Vectorized};
 
 /// Bytes in a cache line.
 pub(super) const CACHE_LINE: usize = 64;
@@ -17,7 +17,7 @@ pub(super) struct ColumnSums<'a> {
     pub(super) column: &'a [f64],
 }
 
-impl Work for ColumnSums<'_> {
+impl Vectorized for ColumnSums<'_> {
     type Output = [f64; BESIDE];
 
     #[inline(always)]
@@ -53,7 +53,7 @@ pub(super) struct Widen<'a, S> {
     pub(super) out: &'a mut [f32],
 }
 
-impl<S: Pixel> Work for Widen<'_, S> {
+impl<S: Pixel> Vectorized for Widen<'_, S> {
     type Output = ();
 
     #[inline(always)]
@@ -72,7 +72,7 @@ pub(super) struct Scale<'a, S> {
     pub(super) out: &'a mut [f32],
 }
 
-impl<S: Pixel> Work for Scale<'_, S> {
+impl<S: Pixel> Vectorized for Scale<'_, S> {
     type Output = ();
 
     #[inline(always)]
@@ -89,7 +89,7 @@ pub(super) struct AddPoint<'a, S> {
     pub(super) sums: &'a mut [f32],
 }
 
-impl<S: Pixel> Work for AddPoint<'_, S> {
+impl<S: Pixel> Vectorized for AddPoint<'_, S> {
     type Output = ();
 
     #[inline(always)]
@@ -105,7 +105,7 @@ pub(super) struct Narrow<'a, D> {
     pub(super) out: &'a mut [D],
 }
 
-impl<D: Pixel> Work for Narrow<'_, D> {
+impl<D: Pixel> Vectorized for Narrow<'_, D> {
     type Output = ();
 
     #[inline(always)]

@@ -22,7 +22,7 @@ use super::share::{PAGE, share};
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
 use crate::round::{self, Order, Rounder, places, places_room};
-use crate::simd::{Isa, Lanes, Words, Work};
+use crate::simd::{Isa, Lanes, Vectorized, Words};
 use crate::window::Window;
 use crate::{Result, Variant};
 use again::Again;
@@ -215,7 +215,7 @@ struct Row<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for Row<'_> {
+impl Vectorized for Row<'_> {
     /// How many are uncertain.
     type Output = usize;
 
@@ -250,9 +250,9 @@ impl Row<'_> {
         assert!(numbers >= BEFORE + len.div_ceil(2) + AFTER && masks.len() >= blocks);
         const { assert!(2 * L::Words::LEN <= 64) };
 
-        // SAFETY: this is in a `Work`. Whole blocks lie in the rows, and the last one is taken from
-        // copies. A line has numbers for all blocks, and for less than a cache line before and
-        // after them, as is asserted.
+        // SAFETY: this is in `Vectorized::run`. Whole blocks lie in the rows, and the last one is
+        // taken from copies. A line has numbers for all blocks, and for less than a cache line
+        // before and after them, as is asserted.
         unsafe {
             let (even, odd) =
                 (lines.even.as_mut_ptr().cast::<u16>(), lines.odd.as_mut_ptr().cast::<u16>());

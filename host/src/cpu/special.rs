@@ -24,7 +24,7 @@ use std::ops::Range;
 use rustfft::num_complex::Complex;
 
 use super::real::Real;
-use crate::simd::{Lanes, Work};
+use crate::simd::{Lanes, Vectorized};
 
 /// What makes a pixel special: a bit each.
 pub(super) const NAN: u8 = 1;
@@ -164,7 +164,7 @@ pub(super) struct Sort<'a, E> {
     pub(super) scale: Option<Scale<E>>,
 }
 
-impl<E: Real> Work for Sort<'_, E> {
+impl<E: Real> Vectorized for Sort<'_, E> {
     type Output = u8;
 
     #[inline(always)]
@@ -199,7 +199,7 @@ pub(super) struct Greatest<'a, E> {
     pub(super) before: E,
 }
 
-impl<E: Real> Work for Greatest<'_, E> {
+impl<E: Real> Vectorized for Greatest<'_, E> {
     type Output = E;
 
     #[inline(always)]
@@ -217,7 +217,7 @@ pub(super) struct Infinities<'a, E> {
     pub(super) line: &'a mut [E],
 }
 
-impl<E: Real> Work for Infinities<'_, E> {
+impl<E: Real> Vectorized for Infinities<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -243,7 +243,7 @@ pub(super) struct MarkInfinite<'a, E> {
     pub(super) marks: &'a mut [u8],
 }
 
-impl<E: Real> Work for MarkInfinite<'_, E> {
+impl<E: Real> Vectorized for MarkInfinite<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -263,7 +263,7 @@ pub(super) struct Mend<'a, E> {
     pub(super) marks: &'a [u8],
 }
 
-impl<E: Real> Work for Mend<'_, E> {
+impl<E: Real> Vectorized for Mend<'_, E> {
     type Output = ();
 
     #[inline(always)]

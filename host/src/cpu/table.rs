@@ -8,7 +8,7 @@ use super::share::share;
 use crate::image::{ImageView, ImageViewMut};
 use crate::progress::Stage;
 use crate::round::Resolver;
-use crate::simd::{Isa, Lanes, Words, Work};
+use crate::simd::{Isa, Lanes, Vectorized, Words};
 use crate::{Result, Variant};
 
 /// One tap, looked up in a table.
@@ -104,7 +104,7 @@ struct Row<'a> {
     out: &'a mut [u8],
 }
 
-impl Work for Row<'_> {
+impl Vectorized for Row<'_> {
     /// How many are computed: whole vectors.
     type Output = usize;
 
@@ -113,7 +113,7 @@ impl Work for Row<'_> {
         let Self { product, row, out } = self;
         let len = 2 * L::Words::LEN;
         let mut done = 0;
-        // SAFETY: this is a `Work`; so many bytes are there.
+        // SAFETY: this is a `Vectorized`; so many bytes are there.
         unsafe {
             let (factor, bias) = (L::Words::splat(product.factor), L::Words::splat(product.bias));
             while done + len <= row.len().min(out.len()) {

@@ -23,7 +23,7 @@
 )]
 
 pub(super) use crate::round::ROWS;
-use crate::simd::{Float, Lanes, Vector, Work};
+use crate::simd::{Float, Lanes, Vector, Vectorized};
 
 /// Floats by which sums may be written past their ends: the widest tile.
 pub(super) const SLACK: usize = 128;
@@ -156,7 +156,7 @@ const IN_SEQUENCE: Mode = 0;
 const BY_ROWS: Mode = 1;
 const BY_BLOCKS: Mode = 2;
 
-impl<E: Float> Work for Tiles<'_, '_, E> {
+impl<E: Float> Vectorized for Tiles<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]

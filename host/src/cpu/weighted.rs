@@ -14,7 +14,7 @@ use super::bands::band;
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::simd::{Isa, Lanes, Work};
+use crate::simd::{Isa, Lanes, Vectorized};
 use crate::window::Window;
 use crate::{Filter, Result};
 
@@ -311,7 +311,7 @@ struct Products<'a, S> {
     out: &'a mut [f64],
 }
 
-impl<S: Pixel> Work for Products<'_, S> {
+impl<S: Pixel> Vectorized for Products<'_, S> {
     type Output = bool;
 
     #[inline(always)]
@@ -330,7 +330,7 @@ struct Row<'a> {
     out: &'a mut [f64],
 }
 
-impl Work for Row<'_> {
+impl Vectorized for Row<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -26,7 +26,7 @@ use crate::Result;
 use crate::filter::whole::{Divisor, Whole, WholeTaps};
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
-use crate::simd::{Isa, Lanes, Vector, Work};
+use crate::simd::{Isa, Lanes, Vector, Vectorized};
 use crate::window::Window;
 
 /// The length of a line is a multiple of this, and this a multiple of any vectors.
@@ -289,7 +289,7 @@ impl Sums<'_> {
     const FEW: usize = 1024;
 
     /// # Safety
-    /// This is called in a [`Work`].
+    /// This is called in a [`Vectorized`].
     #[inline(always)]
     unsafe fn all<L: Vector<Float = f64>, const W: usize, const LOW: bool>(self) {
         const { assert!(LANES.is_multiple_of(W * L::LEN)) };
@@ -331,12 +331,12 @@ impl Sums<'_> {
     }
 }
 
-impl Work for Sums<'_> {
+impl Vectorized for Sums<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        // SAFETY: this is a `Work`.
+        // SAFETY: this is a `Vectorized`.
         unsafe {
             match self.low {
                 Some(_) => self.all::<L::Wide, V, true>(),

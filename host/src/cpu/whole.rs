@@ -27,7 +27,7 @@
 )]
 
 use super::tile::SLACK;
-use crate::simd::{Isa, Lanes, Pairs, Work};
+use crate::simd::{Isa, Lanes, Pairs, Vectorized};
 use crate::whole::row::WholeRow;
 
 impl WholeRow {
@@ -44,7 +44,7 @@ pub(super) struct Pair<'a> {
     pub(super) pairs: &'a mut [u32],
 }
 
-impl Work for Pair<'_> {
+impl Vectorized for Pair<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -67,7 +67,7 @@ pub(super) struct RowSums<'a> {
     pub(super) len: usize,
 }
 
-impl Work for RowSums<'_> {
+impl Vectorized for RowSums<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -98,7 +98,7 @@ impl RowSums<'_> {
     unsafe fn tiles<L: Lanes, const N: usize, const FUSED: bool>(self) {
         const { assert!(N * L::LEN <= SLACK) };
         let Self { row, pairs, channels, out, len } = self;
-        // SAFETY: the caller's promise; this is in a `Work`.
+        // SAFETY: the caller's promise; this is in `Vectorized::run`.
         unsafe {
             let units = row.units.map(|unit| L::splat(unit));
             let start = row.start.map(|start| [L::Pairs::splat(start); N]);
@@ -119,8 +119,8 @@ impl RowSums<'_> {
 /// Adds products to sums of `N` vectors of results, one for each part of the taps.
 ///
 /// # Safety
-/// This is in a `Work`; `N` vectors can be read from each pair of taps on; the processor has the
-/// instruction if `FUSED`.
+/// This is in `Vectorized::run`; `N` vectors can be read from each pair of taps on; the processor
+/// has the instruction if `FUSED`.
 #[inline(always)]
 unsafe fn tile<L: Lanes, const N: usize, const PARTS: usize, const FUSED: bool>(
     taps: &[[u32; PARTS]],
@@ -256,7 +256,7 @@ struct DigitSums<'a> {
     len: usize,
 }
 
-impl Work for DigitSums<'_> {
+impl Vectorized for DigitSums<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -287,7 +287,7 @@ impl DigitSums<'_> {
             carry(&mut out);
         }
         for at in (0..len).step_by(N * L::LEN) {
-            // SAFETY: the caller's promise; this is in a `Work`.
+            // SAFETY: the caller's promise; this is in `Vectorized::run`.
             unsafe {
                 let mut begin = start.unwrap_or_default().map(|start| [L::Pairs::splat(start); N]);
                 if start.is_none() {

@@ -138,7 +138,7 @@ impl Engine {
     /// The tiles that results of this filter depend on.
     pub(crate) fn tiles(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<Tiles> {
         let filter = self.taps(kinds)?.filter();
-        Ok(prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() }))
+        Ok(prepared.launcher.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() }))
     }
 
     /// What a band of a picture needs.
@@ -162,9 +162,9 @@ impl Engine {
         let (scratch, reserved) = match uncertainty.passes {
             Some(Exactly::Always) => (passes, 0),
             Some(Exactly::Beyond(_)) => {
-                (prepared.work.scratch().max(passes), prepared.work.reserved())
+                (prepared.launcher.scratch().max(passes), prepared.launcher.reserved())
             }
-            None => (prepared.work.scratch(), prepared.work.reserved()),
+            None => (prepared.launcher.scratch(), prepared.launcher.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;
         let doubts = move |pixels: usize| match uncertainty.near {

@@ -11,7 +11,7 @@ use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{Scalar, Shape};
-use crate::kernels::prepared::{Job, Prepared};
+use crate::kernels::prepared::{PassJob, Prepared};
 use crate::kernels::uncertain::{Exactly, Uncertainty};
 use crate::kernels::{keep, passes, resolve};
 use crate::plan::ran::Ran;
@@ -212,12 +212,12 @@ impl Engine {
         let taps = self.taps(kinds)?;
         // What a sum of products has beside them. No other kernel looks at it.
         let point = taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
-        let takes_pixels = prepared.work.takes_pixels();
+        let takes_pixels = prepared.launcher.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
         let at_once = (MOST_PLANES / channels).max(1);
         for first in (0..src.images).step_by(at_once) {
             let count = at_once.min(src.images - first);
-            let job = |channels: usize, doubts| Job {
+            let job = |channels: usize, doubts| PassJob {
                 pass: Pass { point, doubts, ..self.pass(src, dst, part, first, (channels, count)) },
                 channels: channels as u32,
                 filtered: part.filtered as u32,
@@ -235,7 +235,7 @@ impl Engine {
             let uncertain = job(part.filtered, doubts);
             match uncertainty.passes {
                 Some(Exactly::Always) => passes::launch(&job(part.filtered, Doubts::NONE), stream)?,
-                _ => prepared.work.launch(&job(counted, doubts), stream)?,
+                _ => prepared.launcher.launch(&job(counted, doubts), stream)?,
             }
             match uncertainty.passes {
                 Some(Exactly::Always) => {}
@@ -290,7 +290,7 @@ impl Engine {
         kinds: (Scalar, Scalar),
     ) -> Result<Uncertainty> {
         match prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) {
-            Some(variant) if !prepared.work.settles() => {
+            Some(variant) if !prepared.launcher.settles() => {
                 Uncertainty::new(variant, self.filter(), &self.gpu.machine())
             }
             _ => Ok(Uncertainty::NONE),

@@ -29,12 +29,12 @@ pub(crate) struct TapHomes {
     pairs: OnceLock<Pairs>,
     /// For bytes, and for u16.
     flat: [[OnceLock<Option<Vec<f32>>>; 3]; 2],
-    tables: Mutex<HashMap<(&'static str, usize), Table>>,
+    tables: Mutex<HashMap<(&'static str, usize), DeviceTable>>,
 }
 
 /// Numbers in the GPU's memory, and what else its kernel knows of them.
 #[derive(Debug)]
-struct Table {
+struct DeviceTable {
     memory: Memory,
     about: Box<dyn Any + Send + Sync>,
 }
@@ -135,7 +135,7 @@ impl TapHomes {
         name: (&'static str, usize),
         make: impl FnOnce() -> Result<(Vec<N>, T)>,
     ) -> Result<(u64, T)> {
-        let of = |table: &Table| Some((table.memory.address(), *table.about.downcast_ref()?));
+        let of = |table: &DeviceTable| Some((table.memory.address(), *table.about.downcast_ref()?));
         let tables = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = tables().get(&name).and_then(of) {
             return Ok(found);
@@ -144,7 +144,8 @@ impl TapHomes {
         let memory = self.gpu.holding(&numbers, "uploading taps")?;
         // Another thread may have made the same.
         let mut tables = tables();
-        let table = tables.entry(name).or_insert_with(|| Table { memory, about: Box::new(about) });
+        let table =
+            tables.entry(name).or_insert_with(|| DeviceTable { memory, about: Box::new(about) });
         Ok((table.memory.address(), about))
     }
 

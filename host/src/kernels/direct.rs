@@ -8,7 +8,7 @@ use gpu_kernels::kernels::direct::{
 };
 
 use super::cost::{Cost, LAUNCH, stored};
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::{Kernel, Launcher, Prepared};
 use super::separable::Line;
 use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
@@ -203,9 +203,9 @@ impl Launch {
     }
 }
 
-impl Work for Launch {
+impl Launcher for Launch {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let block = (self.pixels.0, self.pixels.1 / self.rows);
         let grid = Grid::covering(&job.pass.region, job.pass.region.x0, self.pixels, block)
             .sharing(self.tile);

@@ -2,7 +2,7 @@
 
 use gpu_kernels::kernels::gradient::{BLOCK, FLAT, STRIP, gradient_any};
 
-use super::prepared::{Job, Prepared, Work};
+use super::prepared::{Launcher, PassJob, Prepared};
 use super::sliding::Strips;
 use super::taken::Taken;
 use crate::Result;
@@ -14,7 +14,7 @@ use crate::problem::Problem;
 pub(crate) fn prepare(problem: &Problem, is_angle: bool) -> Prepared {
     let strips =
         if is_angle { None } else { Strips::find(Taken::Weights, (STRIP, FLAT), problem).ok() };
-    Prepared { ran: Ran::Gradient, work: Box::new(Launch { strips, is_angle }) }
+    Prepared { ran: Ran::Gradient, launcher: Box::new(Launch { strips, is_angle }) }
 }
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ struct Launch {
     is_angle: bool,
 }
 
-impl Work for Launch {
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+impl Launcher for Launch {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
         let [side, centre] = *job.taps.weights();
         match &self.strips {
             Some(strips) => strips.launch(job, stream),

@@ -5,7 +5,7 @@ use gpu_kernels::abi::Pass;
 use gpu_kernels::border::{KEEP, REPLICATE};
 use gpu_kernels::kernels::keep::{BLOCK, copy_pixels, keep_edges};
 
-use super::prepared::Job;
+use super::prepared::PassJob;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 
@@ -16,7 +16,7 @@ pub(super) fn left_out(pass: Pass) -> Pass {
 }
 
 /// Copies the pixels that a KEEP border keeps; does nothing under another.
-pub(super) fn restore(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+pub(super) fn restore(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     if job.pass.border != KEEP {
         return Ok(());
     }

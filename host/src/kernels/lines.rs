@@ -15,8 +15,8 @@ use gpu_kernels::kernels::fourier::{
 
 use super::cost::{Cost, LAUNCH};
 #[cfg(feature = "gpu")]
-use super::prepared::Job;
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::PassJob;
+use super::prepared::{Kernel, Launcher, Prepared};
 use super::uncertain;
 use crate::filter::Fact;
 #[cfg(feature = "gpu")]
@@ -32,12 +32,12 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         ROWS.iter().chain(&COLUMNS).map(|kernel| kernel.entry.name()).chain([keep]).collect()
     },
     prepare: |problem| {
-        Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
+        LinePasses::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
     },
     cost: |problem, machine| {
         /// Microseconds for the second launch, and for a tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
-        let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else {
+        let (Some(error), Ok(passes)) = (problem.numbers.lines, LinePasses::find(problem)) else {
             return Cost::DECLINED;
         };
         // Each uncertain result is resolved, or all are computed by exact passes, whichever is
@@ -301,14 +301,14 @@ fn point(filter: &Filter) -> f64 {
 
 /// The launch for a problem.
 #[derive(Debug)]
-struct Passes {
+struct LinePasses {
     /// Products of a row and a column.
     terms: usize,
     rows: Fit,
     columns: Fit,
 }
 
-impl Passes {
+impl LinePasses {
     fn find(problem: &Problem) -> Result<Self, Why> {
         if (problem.source, problem.target) != (Scalar::U8, Scalar::U8) {
             return Err(Why::BYTES_ALONE);
@@ -340,9 +340,9 @@ impl Passes {
     }
 }
 
-impl Work for Passes {
+impl Launcher for LinePasses {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let filter = &job.taps.given().of_bytes()?.filter;
         let terms = filter.products();
         let pass = super::keep::left_out(job.pass);
@@ -355,8 +355,10 @@ impl Work for Passes {
             y0: rows.start as i32,
             y1: rows.end as i32,
         };
-        let blocks =
-            Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
+        let blocks = PassJob {
+            pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass },
+            ..*job
+        };
         let errors = filter.fact::<Option<Errors>>();
         let errors = errors.as_ref().as_ref().ok_or_else(|| crate::Error::Unsupported {
             variant: Variant::SpectraPasses.name(),
@@ -468,9 +470,9 @@ impl Work for Passes {
 }
 
 #[cfg(feature = "gpu")]
-impl Passes {
+impl LinePasses {
     /// The rows of the source that the region's tiles read, as far as they are there.
-    fn rows_of_tiles(&self, pass: &Pass, job: &Job<'_>) -> std::ops::Range<usize> {
+    fn rows_of_tiles(&self, pass: &Pass, job: &PassJob<'_>) -> std::ops::Range<usize> {
         let Fit { part, parts, .. } = self.columns;
         let (step, height) = (self.columns.step(), pass.height as usize);
         let (top, bottom) =
@@ -501,7 +503,7 @@ unsafe fn enqueue(
     grid: Grid,
     (pass, lines, numbers): (Pass, Lines, *const f32),
     sum: Sum,
-    job: &Job<'_>,
+    job: &PassJob<'_>,
     stream: &mut Stream,
 ) -> crate::Result<()> {
     let grid = stream.gpu().fitting(grid, job.planes);

@@ -7,7 +7,7 @@ use gpu_kernels::tile::strip::Ring;
 use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
 use super::cost::{Cost, LAUNCH};
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::strip::Strips;
 use super::strip::{self, Layout};
@@ -27,7 +27,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
     },
     prepare: |problem| {
-        Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products))
+        WindowProducts::find(problem).map(|products| Prepared::new(Variant::Matrix, products))
     },
     cost: |problem, machine| {
         // By steps times digits; from an H200 alone.
@@ -52,8 +52,8 @@ pub(super) static MATRIX: Kernel = Kernel {
         const FIRST: f64 = 8.0;
         // To part channels.
         const PARTED: f64 = 0.5;
-        let (Some(digits), Ok(Products { layout, .. })) =
-            (problem.numbers.window, Products::find(problem))
+        let (Some(digits), Ok(WindowProducts { layout, .. })) =
+            (problem.numbers.window, WindowProducts::find(problem))
         else {
             return Cost::DECLINED;
         };
@@ -114,12 +114,12 @@ const HEIGHTS: [u32; 4] = [64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
-struct Products {
+struct WindowProducts {
     layout: Layout,
     entry: &'static Matrix,
 }
 
-impl Products {
+impl WindowProducts {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = strip::channels(problem)?;
         let Some(digits) = problem.numbers.window else {
@@ -160,9 +160,9 @@ impl Products {
     }
 }
 
-impl Work for Products {
+impl Launcher for WindowProducts {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (channels, taps) = (self.layout.channels, job.window.rows as usize);
         let filter = job.taps.filter();
         let whole = filter.fact::<Option<WindowDigits>>();

@@ -8,7 +8,7 @@ use gpu_kernels::kernels::passes::{
     passes_rows, passes_verdict,
 };
 
-use super::prepared::Job;
+use super::prepared::PassJob;
 use super::resolve::divisor;
 use crate::filter::whole::WholeTaps;
 use crate::gpu::{launch::Grid, stream::Stream};
@@ -52,7 +52,7 @@ impl ExactTaps {
 }
 
 /// For each term: the addresses of its row's band and of its column's, in the GPU's memory.
-fn bands_in_memory(job: &Job<'_>) -> Result<Vec<(u64, u64)>> {
+fn bands_in_memory(job: &PassJob<'_>) -> Result<Vec<(u64, u64)>> {
     let filter = job.taps.given();
     let (memory, ()) = job.taps.table(("exact bands", 0), || Ok((bands(filter)?, ())))?;
     let (row, column) = (band_bytes(filter.cols() as i32), band_bytes(filter.rows() as i32));
@@ -85,7 +85,7 @@ fn bands(filter: &Filter) -> Result<Vec<u32>> {
 
 /// Counts the uncertain results in the pass's list. If they are more than this share, the list is
 /// empty then, and [`launch`] computes all results.
-pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> {
+pub(crate) fn judge(job: &PassJob<'_>, few: f64, stream: &mut Stream) -> Result<()> {
     let region = &job.pass.region;
     let results =
         f64::from(region.x1 - region.x0) * f64::from(region.y1 - region.y0) * f64::from(job.planes);
@@ -101,7 +101,7 @@ pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> 
 
 /// Puts both passes into the stream, for bands of the region whose intermediate images are not too
 /// large. If the pass has a list, they compute only if the last [`judge`] says so.
-pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();

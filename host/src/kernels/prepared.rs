@@ -29,12 +29,12 @@ pub(crate) struct Kernel {
 pub(crate) struct Prepared {
     /// What has no variants stores bytes made of bytes as they should be.
     pub(crate) ran: Ran,
-    pub(crate) work: Box<dyn Work>,
+    pub(crate) launcher: Box<dyn Launcher>,
 }
 
 impl Prepared {
-    pub(crate) fn new(variant: Variant, work: impl Work + 'static) -> Self {
-        Self { ran: Ran::Variant(variant), work: Box::new(work) }
+    pub(crate) fn new(variant: Variant, launcher: impl Launcher + 'static) -> Self {
+        Self { ran: Ran::Variant(variant), launcher: Box::new(launcher) }
     }
 
     pub(crate) fn variant(&self) -> Option<Variant> {
@@ -43,10 +43,10 @@ impl Prepared {
 }
 
 /// The launch of a prepared kernel.
-pub(crate) trait Work: Debug + Send + Sync {
+pub(crate) trait Launcher: Debug + Send + Sync {
     /// Puts the kernels into the stream.
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()>;
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()>;
 
     /// Whether the kernels take all channels of a pixel at once, and copy those that are not
     /// filtered. Else each channel to filter is a plane of its own to them.
@@ -94,7 +94,7 @@ pub(crate) struct Tiles {
 /// The work of a launch: a pass of the problem that it was prepared for.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy)]
-pub(crate) struct Job<'a> {
+pub(crate) struct PassJob<'a> {
     pub(crate) pass: gpu_kernels::abi::Pass,
     /// Channels of an image, as the pass counts them.
     pub(crate) channels: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Job<'a> {
 }
 
 #[cfg(feature = "gpu")]
-impl Job<'_> {
+impl PassJob<'_> {
     /// Images of f32 in the stream's scratch, behind its first bytes, a multiple of 128: for the
     /// region's columns, these rows, as separate planes without gaps but for rows that begin at
     /// multiples of 128 bytes.

@@ -7,13 +7,13 @@ use gpu_kernels::kernels::resolve::{
     SHARED, TABLE_DIGITS, Team, resolve_products, resolve_table,
 };
 
-use super::prepared::Job;
+use super::prepared::PassJob;
 use crate::Result;
 use crate::filter::whole::{self, Whole, WholeTaps};
 use crate::gpu::{launch::Grid, stream::Stream};
 
 /// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
-pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let grid = Grid { blocks: (blocks(job), 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = numerators(job)?;
@@ -45,7 +45,7 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
 }
 
 /// The whole numbers that define bytes, in the GPU's memory.
-fn numerators(job: &Job<'_>) -> Result<Numerators> {
+fn numerators(job: &PassJob<'_>) -> Result<Numerators> {
     let size = (job.window.cols as usize, job.window.rows as usize);
     let make = || Numerators::new(&job.taps.given().of_bytes()?.whole, size);
     let (address, numerators) = job.taps.table(("numerators", 0), make)?;
@@ -53,7 +53,7 @@ fn numerators(job: &Job<'_>) -> Result<Numerators> {
 }
 
 /// The blocks of a launch: about one for each uncertain result of a small picture.
-fn blocks(job: &Job<'_>) -> u32 {
+fn blocks(job: &PassJob<'_>) -> u32 {
     /// Of so many results hardly more than one is uncertain.
     const RESULTS: u64 = 64;
     let region = &job.pass.region;
@@ -85,8 +85,8 @@ impl Numerators {
             WholeTaps::Table(numerators) => return table(numerators, whole.divisor),
             WholeTaps::Products { terms, point, .. } => (terms, *point),
         };
-        let near = Table::near(whole, (cols, rows))?;
-        if let Some(Table { numerators, divisor, error: 0 }) = &near {
+        let near = RoundedTable::near(whole, (cols, rows))?;
+        if let Some(RoundedTable { numerators, divisor, error: 0 }) = &near {
             return table(numerators, *divisor);
         }
         let each = term_words((cols, rows));
@@ -104,7 +104,9 @@ impl Numerators {
         };
         let taps = 4 * (terms.len() * each) as u64;
         let near = match near {
-            Some(Table { divisor: by, error, .. }) => Near { taps, error, divisor: divisor(by) },
+            Some(RoundedTable { divisor: by, error, .. }) => {
+                Near { taps, error, divisor: divisor(by) }
+            }
             None => Near { taps: 0, error: 0, divisor: Divisor::number(1) },
         };
         Ok((
@@ -124,14 +126,14 @@ impl Numerators {
 }
 
 /// The taps of products as a table, rounded if need be.
-struct Table {
+struct RoundedTable {
     numerators: Vec<i64>,
     divisor: whole::Divisor,
     /// How far a sum over bytes may be off, in numerators.
     error: i64,
 }
 
-impl Table {
+impl RoundedTable {
     /// Of small windows: under larger ones sums over products take less time, by calculation.
     fn near(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Option<Self>> {
         const MOST_TAPS: usize = 65 * 65;

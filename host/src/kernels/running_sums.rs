@@ -10,8 +10,8 @@ use gpu_kernels::kernels::running_sums::{
 
 use super::cost::{Cost, LAUNCH};
 #[cfg(feature = "gpu")]
-use super::prepared::Job;
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::PassJob;
+use super::prepared::{Kernel, Launcher, Prepared};
 use super::strip;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
@@ -150,9 +150,9 @@ impl Sums {
     }
 }
 
-impl Work for Sums {
+impl Launcher for Sums {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::kernels::running_sums::Mean;
 
         let (pass, channels) = (super::keep::left_out(job.pass), self.entry.channels as i32);

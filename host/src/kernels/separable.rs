@@ -16,8 +16,8 @@ use gpu_kernels::kernels::separable::{
 
 use super::cost::{Cost, LAUNCH, by_exact_passes, exact_passes_of, stored};
 #[cfg(feature = "gpu")]
-use super::prepared::Job;
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::PassJob;
+use super::prepared::{Kernel, Launcher, Prepared};
 use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
@@ -130,14 +130,14 @@ struct Launch {
     columns: ColumnPass,
 }
 
-impl Work for Launch {
+impl Launcher for Launch {
     #[cfg(feature = "gpu")]
     fn scratch(&self) -> usize {
         self.columns.terms() * size_of::<f32>()
     }
 
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
         // The intermediate image has the rows that the column pass reads.
         let rows = crate::problem::rows_read(
@@ -202,9 +202,9 @@ impl Line {
     }
 }
 
-impl Work for Line {
+impl Launcher for Line {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         match self {
             Self::Row(rows) => {
                 rows.launch(job, Of::Line, super::keep::left_out(job.pass), stream)?;
@@ -218,7 +218,13 @@ impl Work for Line {
 #[cfg(feature = "gpu")]
 impl RowPass {
     /// Puts the pass into the stream.
-    fn launch(&self, job: &Job<'_>, of: Of, pass: Pass, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(
+        &self,
+        job: &PassJob<'_>,
+        of: Of,
+        pass: Pass,
+        stream: &mut Stream,
+    ) -> crate::Result<()> {
         let taps = match self {
             Self::Known { taps, .. } => *taps,
             Self::Any(_) => TAPS_CHUNK,
@@ -261,7 +267,7 @@ impl ColumnPass {
     /// Puts the pass along the columns of these images, one for each term, into the stream.
     fn launch(
         &self,
-        job: &Job<'_>,
+        job: &PassJob<'_>,
         of: Of,
         [src, second]: [Plane; 2],
         stream: &mut Stream,

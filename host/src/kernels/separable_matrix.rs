@@ -11,7 +11,7 @@ use gpu_kernels::{
 };
 
 use super::cost::{Cost, LAUNCH};
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::strip::Strips;
 use super::strip::{self, Layout};
@@ -34,7 +34,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
     },
     prepare: |problem| {
-        Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes))
+        MatrixPasses::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes))
     },
     cost: |problem, machine| {
         // By products for 256 results, those of rows that tiles share counted; for one channel.
@@ -57,7 +57,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         // Strips that a multiprocessor needs to be busy.
         const BUSY: f64 = 12.0;
         const TIMES: Times = Times { h200: POINTS, h100: POINTS };
-        let (Some(share), Ok(passes)) = (problem.numbers.terms, Passes::find(problem)) else {
+        let (Some(share), Ok(passes)) = (problem.numbers.terms, MatrixPasses::find(problem)) else {
             return Cost::DECLINED;
         };
         let idle = (BUSY / passes.strips()).max(1.0);
@@ -74,8 +74,8 @@ impl ProductDigits {
     /// The fragments of the rows, those of the columns, and what sums begin with, as
     /// `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
     #[cfg(feature = "gpu")]
-    fn bands(&self, passes: &Passes) -> Vec<u32> {
-        let Passes { layout, terms, .. } = passes;
+    fn bands(&self, passes: &MatrixPasses) -> Vec<u32> {
+        let MatrixPasses { layout, terms, .. } = passes;
         let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.apart());
         let mut words = Vec::with_capacity(FRAGMENT * (terms * steps + pairs) + 4 * (terms + 1));
         let mut fragments =
@@ -137,7 +137,7 @@ const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
-struct Passes {
+struct MatrixPasses {
     layout: Layout,
     /// Products of a row and a column.
     terms: usize,
@@ -148,7 +148,7 @@ struct Passes {
     entry: &'static SeparableMatrix,
 }
 
-impl Passes {
+impl MatrixPasses {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = strip::channels(problem)?;
         let (terms, point) = (problem.terms()?, problem.sum.is_some_and(|(_, point)| point));
@@ -251,9 +251,9 @@ impl Passes {
     }
 }
 
-impl Work for Passes {
+impl Launcher for MatrixPasses {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let whole = job.taps.filter().fact::<Option<ProductDigits>>();
         let whole =
             whole.as_ref().as_ref().ok_or_else(|| strip::no_form(Variant::SeparableMatrix))?;

@@ -9,7 +9,7 @@ use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
 use super::cost::{Cost, in_strips};
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::{Kernel, Launcher, Prepared};
 use super::taken::Taken;
 use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
@@ -293,7 +293,7 @@ impl Strips {
 #[cfg(feature = "gpu")]
 impl Strips {
     /// The taps that the kernels take.
-    fn taps<'j>(&self, job: &super::prepared::Job<'j>) -> crate::Result<&'j [f32]> {
+    fn taps<'j>(&self, job: &super::prepared::PassJob<'j>) -> crate::Result<&'j [f32]> {
         match self.taken {
             Taken::Window => job.taps.dense(),
             Taken::Pairs => job.taps.rows_and_columns(),
@@ -302,11 +302,11 @@ impl Strips {
     }
 }
 
-impl Work for Strips {
+impl Launcher for Strips {
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels
     /// to keep.
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
         let left = region.aligned_left();
@@ -390,7 +390,7 @@ impl Work for Strips {
 /// Whether the kernel for values in memory order takes a pass: `gpu-kernels/src/tile/flat.rs`
 /// has its limits.
 #[cfg(feature = "gpu")]
-fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
+fn flat_takes(flat: &Flat, job: &super::prepared::PassJob<'_>) -> bool {
     let pass = &job.pass;
     let fits = |plane: &Plane, scalar: u32| {
         let bytes = scalar::bytes(scalar);

@@ -12,7 +12,7 @@ use gpu_kernels::tile::{
 use gpu_kernels::{abi::Pass, entry::Entry};
 
 #[cfg(feature = "gpu")]
-use super::prepared::Job;
+use super::prepared::PassJob;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
@@ -167,7 +167,7 @@ pub(super) unsafe fn launch<B: Copy>(
     entry: Entry<(Pass, B, i32, i32, i32)>,
     bands: B,
     strips: &Strips<'_>,
-    job: &Job<'_>,
+    job: &PassJob<'_>,
     stream: &mut Stream,
 ) -> crate::Result<()> {
     let Strips { layout, ring, tiles, shared, heights, besides } = *strips;

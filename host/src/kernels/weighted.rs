@@ -3,7 +3,7 @@
 use gpu_kernels::abi::scalar::U8;
 use gpu_kernels::kernels::weighted::{BLOCK, Weights, weighted, weighted_bytes};
 
-use super::prepared::{Job, Prepared, Work};
+use super::prepared::{Launcher, PassJob, Prepared};
 use super::resolve::divisor;
 use crate::Result;
 use crate::filter::whole::{Whole, WholeTaps};
@@ -12,14 +12,14 @@ use crate::plan::ran::Ran;
 
 /// The kernel for pixels whose last channel is alpha.
 pub(crate) fn prepare() -> Prepared {
-    Prepared { ran: Ran::Weighted, work: Box::new(Launch) }
+    Prepared { ran: Ran::Weighted, launcher: Box::new(Launch) }
 }
 
 #[derive(Debug)]
 struct Launch;
 
-impl Work for Launch {
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+impl Launcher for Launch {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
         let grid = Grid::covering(&job.pass.region, job.pass.region.x0, BLOCK, BLOCK);
         let grid = stream.gpu().fitting(grid, job.planes / job.channels);
         let (pass, window, colours) = (job.pass, job.window, job.channels as i32 - 1);
@@ -44,7 +44,7 @@ impl Work for Launch {
 }
 
 /// The address of all taps in f64, row by row, in the GPU's memory.
-fn taps_in_f64(job: &Job<'_>) -> Result<u64> {
+fn taps_in_f64(job: &PassJob<'_>) -> Result<u64> {
     let filter = job.taps.filter();
     let (cols, rows) = (filter.cols(), filter.rows());
     let make = || {
@@ -56,7 +56,7 @@ fn taps_in_f64(job: &Job<'_>) -> Result<u64> {
 }
 
 /// The whole taps, in the GPU's memory.
-fn weights_of_bytes(job: &Job<'_>) -> Result<Weights> {
+fn weights_of_bytes(job: &PassJob<'_>) -> Result<Weights> {
     let filter = job.taps.given();
     let (whole, size) = (&filter.of_bytes()?.whole, (filter.cols(), filter.rows()));
     let (address, ()) = job.taps.table(("weights", 0), || Ok((numbers(whole, size)?, ())))?;

@@ -36,7 +36,7 @@ impl Auto {
 
 /// What a call's time depends on, beside its plans.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct CallSize {
     /// Pictures of the same shape that follow each other, and how many.
     shapes: Vec<(Shape, usize)>,
     kinds: (Scalar, Scalar),
@@ -49,7 +49,7 @@ pub(crate) struct Job {
     alone: bool,
 }
 
-impl Job {
+impl CallSize {
     /// A call with these pictures: whether they and their results are pinned, and their shapes.
     pub(crate) fn of(kinds: (Scalar, Scalar), pictures: &[(bool, bool, Shape)]) -> Self {
         let mut job = Self {
@@ -65,7 +65,7 @@ impl Job {
         job
     }
 
-    /// As [`Job::of`], for a picture that comes and goes in rows.
+    /// As [`CallSize::of`], for a picture that comes and goes in rows.
     pub(crate) fn streamed(kinds: (Scalar, Scalar), shape: Shape) -> Self {
         Self { alone: false, ..Self::of(kinds, &[(false, false, shape)]) }
     }
@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-impl From<&Work> for Job {
+impl From<&Work> for CallSize {
     fn from(work: &Work) -> Self {
         let load = Load { pictures: work.pictures as f64, source: 0.0, results: 0.0, staged: 0.0 };
         let kinds = (work.source, work.target);
@@ -110,7 +110,7 @@ impl From<&Work> for Job {
 #[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "there is nothing to choose"))]
 pub(crate) fn run<T>(
     plans: &[(&Plan, Channels)],
-    job: &Job,
+    job: &CallSize,
     mut work: impl FnMut(Where, &[Launched]) -> Result<T>,
 ) -> Result<T> {
     let on = |place: Where, work: &mut dyn FnMut(Where, &[Launched]) -> Result<T>| {
@@ -178,7 +178,7 @@ impl Auto {
     fn run<T>(
         &self,
         plans: &[(&Plan, Channels)],
-        job: &Job,
+        job: &CallSize,
         mut work: impl FnMut(Where) -> Result<T>,
     ) -> Result<T> {
         if opening::failure().is_some() || job.load.pictures == 0.0 {
@@ -252,7 +252,7 @@ impl Auto {
         Odds { times, readiness: opening::readiness(), setup, lost: self.setup().lost, tries }
     }
 
-    fn forecast(&self, plans: &[(&Plan, Channels)], job: &Job) -> Forecast {
+    fn forecast(&self, plans: &[(&Plan, Channels)], job: &CallSize) -> Forecast {
         let link = opening::link();
         // All that a forecast depends on. Calls of one kind often follow each other.
         let mut key = vec![
@@ -283,7 +283,7 @@ impl Auto {
 
 /// The kind of a call: calls of one kind take about as long for each result.
 #[cfg(feature = "gpu")]
-fn kind(plans: &[(&Plan, Channels)], job: &Job) -> Kind {
+fn kind(plans: &[(&Plan, Channels)], job: &CallSize) -> Kind {
     let mut hash = DefaultHasher::new();
     for (plan, channels) in plans {
         let filter = &plan.filter;
@@ -313,7 +313,7 @@ struct Times {
 }
 
 impl Times {
-    fn new(plans: &[(&Plan, Channels)], job: &Job, machine: Machine, link: Link) -> Self {
+    fn new(plans: &[(&Plan, Channels)], job: &CallSize, machine: Machine, link: Link) -> Self {
         let threads = rayon::current_num_threads();
         let on = |place: Place| -> Option<f64> {
             let mut seconds = 0.0;
@@ -478,7 +478,7 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn reckoning(&self, work: &Work) -> Reckoning {
-        let job = Job::from(work);
+        let job = CallSize::from(work);
         let plans = [(self, Channels::First(work.shape.channels))];
         let threads = rayon::current_num_threads();
         let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

@@ -2,7 +2,7 @@
 
 use super::auto::Where;
 use super::engines::On;
-use super::place::{Job, run};
+use super::place::{CallSize, run};
 use super::processor::effort;
 use super::ran::{Launched, Ran};
 use super::{Channels, Plan, agree, pixels};
@@ -102,7 +102,7 @@ impl Plan {
         mut dst: StoredViewMut<'_>,
     ) -> Result<()> {
         let kinds = (src.scalar(), dst.scalar());
-        let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
+        let job = CallSize::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
         let call = self.report.call(pixels(src.shape()));
         run(&[(self, channels)], &job, |place, launched| {
             self.run_at((place, &launched[0]), channels, &src, &mut dst, &call)
@@ -215,7 +215,7 @@ impl Plan {
             .collect();
         // Each picture says how many of its channels are filtered.
         let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
-        run(&[(self, channels)], &Job::of(kinds, &seen), |place, launched| {
+        run(&[(self, channels)], &CallSize::of(kinds, &seen), |place, launched| {
             match self.on(place)? {
                 On::Cpu(engine) => {
                     let mut before = 0;

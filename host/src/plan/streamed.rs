@@ -12,7 +12,7 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::engines::On;
-use super::place::{Job, run};
+use super::place::{CallSize, run};
 use super::ran::Launched;
 use super::schedule::wrapped;
 use super::{Channels, Plan, pixels};
@@ -255,7 +255,7 @@ impl Plan {
         let channels = Channels::First(shape.channels);
         run(
             &[(self, channels)],
-            &Job::streamed((S::SCALAR, D::SCALAR), shape),
+            &CallSize::streamed((S::SCALAR, D::SCALAR), shape),
             |place, launched| self.stream_on((self.on(place)?, &launched[0]), shape, source, sink),
         )
     }

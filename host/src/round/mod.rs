@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 
 use crate::Filter;
 use crate::filter::Fact;
-use crate::simd::{Float, Isa, Lanes, Vector, Work};
+use crate::simd::{Float, Isa, Lanes, Vector, Vectorized};
 
 pub(crate) use bound::{
     Order, ROWS, column_block, products_loss, row_block, terms_loss, terms_together,
@@ -301,7 +301,7 @@ struct Memory {
     places: Vec<u32>,
 }
 
-impl<E: Float> Work for Round<'_, E> {
+impl<E: Float> Vectorized for Round<'_, E> {
     /// How many places there are.
     type Output = usize;
 
@@ -314,7 +314,8 @@ impl<E: Float> Work for Round<'_, E> {
         let (of_whole, of_rest) = masks.split_at_mut(whole);
         let chunks = sums.as_chunks().0.iter().zip(out.as_chunks_mut().0);
         for (mask, (sums, out)) in of_whole.iter_mut().zip(chunks) {
-            // SAFETY: this is in a `Work`; no sum is 2^31 or more, or NaN, where there is a limit.
+            // SAFETY: this is in `Vectorized::run`; no sum is 2^31 or more, or NaN, where there is
+            // a limit.
             *mask =
                 limit.map_or(0, |limit| unsafe { round_chunk::<E::Vector<L>>(sums, limit, out) });
         }

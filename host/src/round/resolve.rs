@@ -14,7 +14,7 @@ use crate::Border;
 use crate::filter::OfBytes;
 use crate::filter::whole::WholeTaps;
 use crate::image::ImageView;
-use crate::simd::{Isa, Lanes, Vector, Work};
+use crate::simd::{Isa, Lanes, Vector, Vectorized};
 use crate::window::Window;
 
 /// Values that are summed together: a multiple of any vectors.
@@ -286,7 +286,7 @@ struct Table<'a> {
     skip: usize,
 }
 
-impl Work for Table<'_> {
+impl Vectorized for Table<'_> {
     type Output = f64;
 
     #[inline(always)]
@@ -307,8 +307,8 @@ impl Work for Table<'_> {
         );
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
         let mut all = [0.0; LANES];
-        // SAFETY: this is in a `Work`; rows of pixels and of taps are long enough, as is asserted,
-        // and so is the array.
+        // SAFETY: this is in `Vectorized::run`; rows of pixels and of taps are long enough, as is
+        // asserted, and so is the array.
         unsafe {
             for ((under, taps), filled) in
                 under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)).zip(filled.chunks(BLOCK))
@@ -349,7 +349,7 @@ struct Columns<'a> {
     sums: &'a mut [f64],
 }
 
-impl Work for Columns<'_> {
+impl Vectorized for Columns<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -359,8 +359,8 @@ impl Work for Columns<'_> {
         let whole = sums.len() / (W * L::Wide::LEN) * (W * L::Wide::LEN);
         for under in under.chunks(BLOCK) {
             for at in (0..whole).step_by(W * L::Wide::LEN) {
-                // SAFETY: this is in a `Work`; rows are long enough, as is asserted, and so are the
-                // sums.
+                // SAFETY: this is in `Vectorized::run`; rows are long enough, as is asserted, and
+                // so are the sums.
                 unsafe {
                     let place = sums.as_mut_ptr().add(at);
                     let mut vectors = [L::Wide::splat(0.0); W];

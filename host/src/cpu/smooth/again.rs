@@ -1,7 +1,7 @@
 //! Results that sums in 16 bits leave uncertain, summed again in 64 bits.
 
 use super::numbers::{BITS, CHANNELS, HALF_BITS, REACH, ROWS, Smooth, TAPS};
-use crate::simd::{Lanes, Work};
+use crate::simd::{Lanes, Vectorized};
 
 /// For each distance from the middle row, the upper halves of its taps and the lower ones, with
 /// zeros in between.
@@ -19,7 +19,7 @@ pub(super) struct Again<'a> {
     pub(super) left: &'a mut Vec<usize>,
 }
 
-impl Work for Again<'_> {
+impl Vectorized for Again<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -49,7 +49,8 @@ impl Again<'_> {
             let halves = match spread {
                 Some(spread) if at >= K * C && first + 16 <= len => {
                     let mut beside = [[under[K].as_ptr(); 2]; K];
-                    // SAFETY: this is in a `Work`, and each row has 16 bytes from the first one on.
+                    // SAFETY: this is in `Vectorized::run`, and each row has 16 bytes from the
+                    // first one on.
                     unsafe {
                         for k in 0..K {
                             beside[k] = [

@@ -8,9 +8,9 @@ use gpu_kernels::kernels::fourier::{Pairs, Parts};
 
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
+use crate::kernels::prepared::Launcher;
 #[cfg(feature = "gpu")]
-use crate::kernels::prepared::Job;
-use crate::kernels::prepared::Work;
+use crate::kernels::prepared::PassJob;
 use crate::problem::Problem;
 use crate::problem::machine::Machine;
 
@@ -110,9 +110,9 @@ pub(super) struct Launch {
     pub(super) small: Option<tiles::Launch>,
 }
 
-impl Work for Launch {
+impl Launcher for Launch {
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::abi::Region;
 
         let Self { shape, ref small, .. } = *self;
@@ -127,8 +127,10 @@ impl Work for Launch {
             &stream.gpu().machine(),
         );
         let end = region.x0 + split.whole;
-        let columns =
-            |x0, x1| Job { pass: Pass { region: Region { x0, x1, ..region }, ..job.pass }, ..*job };
+        let columns = |x0, x1| PassJob {
+            pass: Pass { region: Region { x0, x1, ..region }, ..job.pass },
+            ..*job
+        };
         match (split.rest, small) {
             (None, _) => {}
             (Some(Packing::Folded), Some(small)) => {
@@ -160,7 +162,7 @@ impl Work for Launch {
 #[cfg(feature = "gpu")]
 impl Launch {
     /// Takes a job in large tiles of a shape.
-    fn pairs(&self, shape: TileShape, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn pairs(&self, shape: TileShape, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::kernels::fourier as kernels;
 
         use crate::gpu::launch::Grid;

@@ -4,7 +4,7 @@ use gpu_kernels::abi::Pass;
 use gpu_kernels::entry::Entry;
 use gpu_kernels::kernels::fourier::{Parts, Tiled};
 
-use crate::kernels::prepared::Work;
+use crate::kernels::prepared::Launcher;
 use crate::problem::machine::{Machine, Times};
 
 #[cfg(feature = "gpu")]
@@ -76,11 +76,11 @@ fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
     in_turn <= in_a_row.max()
 }
 
-impl Work for Launch {
+impl Launcher for Launch {
     #[cfg(feature = "gpu")]
     fn launch(
         &self,
-        job: &crate::kernels::prepared::Job<'_>,
+        job: &crate::kernels::prepared::PassJob<'_>,
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
         let Self { shape, tiled: &Tiled { block, shared, .. }, entry } = *self;

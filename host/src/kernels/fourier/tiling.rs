@@ -10,7 +10,7 @@ use gpu_kernels::kernels::fourier::{
 use crate::Filter;
 use crate::gpu::taps::TapHomes;
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::kernels::{keep, prepared::Job};
+use crate::kernels::{keep, prepared::PassJob};
 use crate::spectrum::folded::{Packing, TileShape};
 use crate::spectrum::{self, folded::LeftOut};
 
@@ -124,12 +124,12 @@ pub(super) struct Tiling {
 impl Tiling {
     /// In tiles of this shape.
     pub(super) fn new(
-        job: &Job<'_>,
+        job: &PassJob<'_>,
         (spectra, tables): (Spectra, i32),
         shape: TileShape,
         stream: &mut Stream,
     ) -> crate::Result<Self> {
-        let Job { pass, window, .. } = job;
+        let PassJob { pass, window, .. } = job;
         let cut = shape.cut(taps_of(job.taps.filter()));
         let region = &pass.region;
         let (wide, tall) = shape.results(&cut);
@@ -170,7 +170,7 @@ impl Tiling {
     /// some bytes of scratch.
     pub(super) fn pass(
         &self,
-        job: &Job<'_>,
+        job: &PassJob<'_>,
         behind: usize,
         stream: &mut Stream,
     ) -> crate::Result<Pass> {
@@ -184,7 +184,7 @@ impl Tiling {
     }
 
     /// Stores anew what pixels reach that cannot be transformed, if there may be some.
-    fn mend(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn mend(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let &Parts { window, greatest, noted, .. } = &self.parts;
         if noted == 0 {
             return Ok(());
@@ -201,7 +201,7 @@ impl Tiling {
     /// Brings the sums of parts from there to the destination, and copies what the border keeps.
     pub(super) fn finish(
         &self,
-        job: &Job<'_>,
+        job: &PassJob<'_>,
         pass: &Pass,
         stream: &mut Stream,
     ) -> crate::Result<()> {
