@@ -1,5 +1,5 @@
 //! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`,
-//! files without a header and uncompressed TIFF, whose rows lie in the file as they lie in memory.
+//! files without a header and uncompressed TIFF, whose rows lie in the file in memory order.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};

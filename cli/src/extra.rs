@@ -41,7 +41,7 @@ pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
     /// The number of the channel that the mode is about, and what it is. None if all channels are
-    /// filtered alike.
+    /// filtered in the same way.
     pub(crate) treated: Option<(usize, Extra)>,
     /// What that channel is afterwards; none if it was taken away, or there is no such.
     pub(crate) kept: Option<Extra>,

@@ -122,7 +122,7 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     Ok(document)
 }
 
-/// An array whose rows lie in the file as they lie in memory.
+/// An array whose rows lie in the file in memory order.
 pub(crate) struct Rows {
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,

@@ -60,7 +60,7 @@ pub(crate) fn pipeline(
 }
 
 /// What becomes of the last channel: what it is, and the mode. Without these, all channels are
-/// filtered alike.
+/// filtered in the same way.
 pub(crate) type Last = Option<(Extra, Alpha)>;
 
 /// Filters pixels into what their sums are computed in: f64 for a type that is filtered so, else

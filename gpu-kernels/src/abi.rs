@@ -237,7 +237,7 @@ pub struct Pass {
     /// before the epilogue: the part of a filter that no row and column has. Nothing is added if it
     /// is 0. No other family looks at it.
     pub point: f32,
-    /// Where results in doubt are noted, if bytes are made of bytes.
+    /// Where uncertain results are noted, if bytes are made of bytes.
     pub doubts: Doubts,
 }
 
@@ -246,20 +246,20 @@ pub struct Pass {
 ///
 /// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's
 /// coordinates say which segment is its. Where a segment has too few places, all of its pixels
-/// count as in doubt.
+/// count as uncertain.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Doubts {
-    /// The address of the list, or 0: no result is in doubt.
+    /// The address of the list, or 0: no result is uncertain.
     pub list: u64,
     /// Places of each segment.
     pub capacity: u32,
-    /// A sum whose distance from an integer is at least this is in doubt.
+    /// A sum whose distance from an integer is at least this is uncertain.
     pub near: f32,
 }
 
 impl Doubts {
-    /// No result is in doubt.
+    /// No result is uncertain.
     pub const NONE: Self = Self { list: 0, capacity: 0, near: 1.0 };
     /// Segments of a list: a power of two.
     pub const SEGMENTS: i32 = 1024;

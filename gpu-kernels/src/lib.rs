@@ -10,7 +10,7 @@
 //! | direct, sliding | `sliding.rs` | the same, with a window that slides down the image in registers |
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
-//! | both sliding kernels, bytes to bytes | `flat.rs` | the same, on rows of bytes as they lie in memory |
+//! | both sliding kernels, bytes to bytes | `flat.rs` | the same, on rows of bytes in memory order |
 //! | direct, on tensor cores | `matrix.rs` | bytes to bytes, in whole numbers |
 //! | exact | `passes.rs` | bytes to bytes, by exact sums of rows and then of columns |
 //! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |

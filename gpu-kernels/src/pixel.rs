@@ -159,8 +159,8 @@ pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
     (shifted.to_bits(), (clamped - (shifted - SHIFT)).abs())
 }
 
-/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is in
-/// doubt.
+/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is
+/// uncertain.
 ///
 /// # Safety
 /// The pass has a list.

@@ -36,7 +36,7 @@ pub(crate) struct Strips {
     pub(crate) meta: Meta,
 }
 
-/// The only picture of a file, if its rows lie there as they lie in memory, without alpha. Anything
+/// The only picture of a file, if its rows lie there in memory order, without alpha. Anything
 /// else is `None`.
 pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();

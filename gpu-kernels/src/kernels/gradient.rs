@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `gradient` | planes of f32 | magnitude |
 //! | `gradient_8bit`, `gradient_16bit` | 1 to 4 interleaved channels of 8 or 16 bits | magnitude |
-//! | `gradient_flat_cN` | rows of bytes as they lie in memory, N channels | magnitude, as bytes |
+//! | `gradient_flat_cN` | rows of bytes in memory order, N channels | magnitude, as bytes |
 //! | `gradient_floats_cN` | the same | magnitude, as f32 |
 //! | `gradient_any` | any | magnitude or angle |
 //!
@@ -136,7 +136,7 @@ host! {
         stages: 8,
     }];
 
-    /// The entries for bytes as they lie in memory.
+    /// The entries for bytes in memory order.
     pub const FLAT: &[Flat] = &[
         Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1, source: U8, result: U8 },
         Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3, source: U8, result: U8 },
@@ -199,7 +199,7 @@ impl<const PX: usize, const R: usize> Step<3, PX, R> for Magnitude {
     }
 }
 
-/// The magnitude, from rows of bytes as they lie in memory; its root correctly rounded if `F`.
+/// The magnitude, from rows of bytes in memory order; its root correctly rounded if `F`.
 struct Bytes<const F: bool>(Parameter);
 
 impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U8, 3, C, V, W>

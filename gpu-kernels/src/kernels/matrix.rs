@@ -61,7 +61,7 @@ pub struct Bands {
     pub rounding: Rounding,
 }
 
-/// Whether results in doubt wait, where so many steps are known: with any number, a kernel does
+/// Whether uncertain results wait, where so many steps are known: with any number, a kernel does
 /// more for a result than they cost.
 const fn waits(steps: usize) -> bool {
     steps > 0
@@ -110,7 +110,7 @@ host! {
         pub steps: usize,
         /// Channels, if they are parted; else 1.
         pub parted: usize,
-        /// Whether results in doubt wait in shared memory.
+        /// Whether uncertain results wait in shared memory.
         pub waits: bool,
     }
 }
@@ -120,7 +120,7 @@ host! {
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
 /// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
-/// ring needs, and results in doubt if they wait.
+/// ring needs, and uncertain results if they wait.
 #[inline(always)]
 unsafe fn slide<
     const D: usize,

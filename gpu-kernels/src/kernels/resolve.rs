@@ -177,7 +177,7 @@ kernel! {
         directive!(".maxnreg 96");
         each_result(&pass, &window, team, planes, |at, is_there| {
             let (mut byte, mut is_open) = (0, is_there);
-            // A question that the whole launch answers alike.
+            // The same for every thread of the launch.
             if near.taps != 0 {
                 let part = if is_there { of_table(at, &window, team, near.taps) } else { 0 };
                 let sum = added(Sum { high: 0, low: part }, team);

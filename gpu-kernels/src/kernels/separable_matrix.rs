@@ -98,7 +98,7 @@ pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
 /// Words of a lane in a tile's block: see [`Block`].
 const WORDS: usize = 6;
 
-/// Whether results in doubt wait, with so many steps and terms: where a kernel does less for a
+/// Whether uncertain results wait, with so many steps and terms: where a kernel does less for a
 /// result than they cost.
 const fn waits(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
@@ -159,7 +159,7 @@ host! {
         pub tiles: usize,
         /// Products of a row and a column.
         pub terms: usize,
-        /// Whether results in doubt wait in shared memory.
+        /// Whether uncertain results wait in shared memory.
         pub waits: bool,
     }
 }
@@ -173,7 +173,7 @@ type Block = [[u32; 3]; 2];
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
 /// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
-/// ring and the blocks need, and results in doubt if they wait.
+/// ring and the blocks need, and uncertain results if they wait.
 #[inline(always)]
 unsafe fn slide<
     const H: usize,

@@ -1,4 +1,4 @@
-//! Rows of bytes, or of values of 16 bits, as they lie in memory, all channels of a pixel side by
+//! Rows of bytes, or of values of 16 bits, in memory order, all channels of a pixel side by
 //! side: their way into registers, and back.
 //!
 //! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels;
@@ -18,7 +18,7 @@
 //! Sums that become bytes are `2^-24` times themselves, as subnormal numbers of f16 are integers:
 //! the instruction that rounds two numbers to f16 makes two integers. Such sums begin with a bias,
 //! which is more than their error, and each is rounded twice: with the bias, and with as much taken
-//! away instead. If these differ, the result is in doubt.
+//! away instead. If these differ, the result is uncertain.
 //!
 //! At the image's edge the warp fetches what lies beside its rows value by value, into shared
 //! memory, and lanes take words from there. Where each of these values is found does not depend on
@@ -59,10 +59,10 @@ pub const MAX_SUM: f32 = 4_194_304.0;
 pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
 
 /// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`,
-/// scaled of `2^-149`. (Bytes can do without: what is in doubt among them is settled.)
+/// scaled of `2^-149`. (Bytes do without: their uncertain results are resolved.)
 pub const MIN_TAP_OF_PAIR: f32 = f32::from_bits((127 - 31) << 23);
 
-/// What a sum that becomes a byte begins with, scaled, if sums are in doubt from a distance of
+/// What a sum that becomes a byte begins with, scaled, if sums are uncertain from a distance of
 /// `near` on.
 #[inline(always)]
 fn bias(near: f32) -> f32 {
@@ -463,7 +463,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     }
 
     /// Stores the lane's scaled sums of row `y`, which began with the bias, from address `at` on:
-    /// rounded to whole numbers, half to even, saturated, and those in doubt noted if they are
+    /// rounded to whole numbers, half to even, saturated, and the uncertain ones noted if they are
     /// bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
@@ -606,7 +606,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
     }
 
-    /// Notes those of the lane's results of row `y` that are in doubt.
+    /// Notes those of the lane's results of row `y` that are uncertain.
     ///
     /// # Safety
     /// The pass has a list.

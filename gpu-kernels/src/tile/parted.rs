@@ -473,7 +473,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Notes those of the lane's results of row `y` that are in doubt.
+    /// Notes those of the lane's results of row `y` that are uncertain.
     ///
     /// # Safety
     /// The pass has a list.

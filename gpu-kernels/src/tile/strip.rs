@@ -7,7 +7,7 @@
 //! up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
 //! channel is a tile, and rows come by way of registers.
 //!
-//! Results in doubt go to the pass's list, whose counters lie in memory: in kernels that do little
+//! Uncertain results go to the pass's list, whose counters lie in memory: in kernels that do little
 //! for a result, they wait behind the ring until a warp has one for each lane.
 //!
 //! The grid's x axis counts strips at the image's left and right edge first, as they take longer,
@@ -25,7 +25,7 @@ pub const TILE: i32 = 16;
 /// Groups of 16 rows that are under way beside those in use.
 pub const AHEAD: i32 = 2;
 
-/// Results in doubt that may wait: fewer than 32, and one more of each lane.
+/// Uncertain results that may wait: fewer than 32, and one more of each lane.
 const MOST_WAITING: i32 = 63;
 
 /// Bytes of shared memory for them, behind the ring: how many there are; then, of each, in one
@@ -65,7 +65,7 @@ impl Ring {
         16 * self.groups * self.pitch
     }
 
-    /// The same, with room for results in doubt behind it if they wait.
+    /// The same, with room for uncertain results behind it if they wait.
     pub const fn with_doubts(&self, wait: bool) -> i32 {
         self.shared_bytes() + if wait { WAITING_BYTES } else { 0 }
     }
@@ -452,7 +452,7 @@ pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> 
     whole: bool,
     is_inside: bool,
     copies: bool,
-    /// The word of shared memory that says how many results in doubt wait.
+    /// The word of shared memory that says how many uncertain results wait.
     waiting: i32,
 }
 
@@ -461,7 +461,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     const STEP: i32 = if P == 1 { TILE } else { 4 };
 
     /// # Safety
-    /// There is shared memory for the ring, and for results in doubt behind it if they wait.
+    /// There is shared memory for the ring, and for uncertain results behind it if they wait.
     #[inline(always)]
     pub(crate) unsafe fn new(
         pass: &'a Pass,
@@ -538,8 +538,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     }
 
     /// Writes the results of T tiles, of which the first is `beside` values from the strip's begin,
-    /// in the next 16 rows, as far as there are so many; and notes those in doubt. Where some of
-    /// them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
+    /// in the next 16 rows, as far as there are so many; and notes the uncertain ones. Where some
+    /// of them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
     ///
     /// # Safety
     /// `pass` describes allocated memory, and has a list if there are three digits; the results are
@@ -615,7 +615,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                     }
                 }
                 // Tile after tile of a row, so that its parts meet in the cache; it rather keeps
-                // pixels, which results in doubt need again.
+                // pixels, which uncertain results need again.
                 let mut lower = 0;
                 while lower < 2 {
                     let at = self.at.wrapping_add((8 * lower as i64 * self.pass.dst.row) as u64);
@@ -691,7 +691,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// A bit for each of a lane's results that is in doubt, in the order of `wholes`.
+    /// A bit for each of a lane's results that is uncertain, in the order of `wholes`.
     #[inline(always)]
     fn doubts(rounding: &Rounding, wholes: &[[i32; 8]; T]) -> u32 {
         const { assert!(8 * T <= 32) }
@@ -712,7 +712,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         (if P == 1 { TILE * t + v } else { P as i32 * v + t }, 8 * (n >> 2 & 1))
     }
 
-    /// Notes the results in doubt.
+    /// Notes the uncertain results.
     ///
     /// # Safety
     /// There is a list.
@@ -733,7 +733,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Has the results in doubt wait, and notes those that do if they are many: a warp waits for
+    /// Has the uncertain results wait, and notes those that do if they are many: a warp waits for
     /// one addition to a counter in memory as long as for one of each lane.
     ///
     /// # Safety
@@ -797,7 +797,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Notes those that still wait, if sums have so many digits that some may be in doubt.
+    /// Notes those that still wait, if sums have so many digits that some may be uncertain.
     ///
     /// # Safety
     /// As for [`Output::wait`].

@@ -509,7 +509,7 @@ impl<'a> Target<'a> {
     }
 
     /// Stores a value, finished, as the result at `(x, y)`, whose address is `at`; notes it if it
-    /// is in doubt.
+    /// is uncertain.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -652,7 +652,7 @@ impl<'a> Target<'a> {
                 greatest = distance.max(greatest);
                 i += 1;
             }
-            // Few are in doubt: which, is asked behind the stores.
+            // Few are uncertain: which, is asked behind the stores.
             if doubts.list == 0 || greatest < doubts.near {
                 return;
             }
@@ -737,8 +737,8 @@ impl<const PX: usize> Run<'_, PX> {
 #[inline(always)]
 pub(crate) fn finished<const N: usize>(pass: &Pass, sums: [f32; N]) -> [f32; N] {
     let Epilogue { flags, scale, offset } = pass.epilogue;
-    // Questions that the whole launch answers alike. Without them, adding 0 would spoil the sign of
-    // a zero. Hidden, so that they stay branches.
+    // Conditions that are the same for every thread of the launch. Without them, adding 0 would
+    // spoil the sign of a zero. Hidden, so that they stay branches.
     let flags = opaque(flags as i32) as u32;
     let mut values = sums;
     if flags & Epilogue::LINEAR != 0 {

@@ -1,4 +1,4 @@
-//! Bytes for the tensor cores: rows as they lie in memory, on their way into shared memory; and
+//! Bytes for the tensor cores: rows in memory order, on their way into shared memory; and
 //! sums in whole numbers that become bytes.
 
 use crate::abi::{Pass, Plane};
@@ -16,8 +16,8 @@ pub struct Rounding {
     pub start: [i32; 2],
     /// Bits of a joined sum behind the point.
     pub shift: i32,
-    /// With three digits, sums whose bits behind the point are less, shifted to the top, are in
-    /// doubt.
+    /// With three digits, sums whose bits behind the point are less, shifted to the top, are
+    /// uncertain.
     pub near: u32,
     /// The factors of products that take the place of shifts, as multiply-adds have a pipe of their
     /// own, and shifts share theirs with most of what is done to a sum: 2^8, for the third digit,
@@ -34,7 +34,7 @@ impl Rounding {
         Self { start, shift: bits, near: 0, third: 0, top: 0 }
     }
 
-    /// That of a joined sum of three digits with so many bits behind the point, which is in doubt
+    /// That of a joined sum of three digits with so many bits behind the point, which is uncertain
     /// if it is at most `near` units from a half. `start` is what the second digit's sums begin
     /// with.
     pub const fn of_three(start: i32, shift: i32, near: i32) -> Self {
@@ -283,7 +283,7 @@ pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
     columns
 }
 
-/// Notes that value `value` of row `y` is in doubt, if it lies in the region's columns, and if its
+/// Notes that value `value` of row `y` is uncertain, if it lies in the region's columns, and if its
 /// channel is filtered.
 ///
 /// # Safety

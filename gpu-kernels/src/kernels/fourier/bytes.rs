@@ -133,7 +133,7 @@ pub(super) unsafe fn store<const M: usize>(
         greatest = greatest.max(distances[m]);
         m += 1;
     }
-    // Few are in doubt. Which, is asked ahead of the stores.
+    // Few are uncertain. Which, is asked ahead of the stores.
     let mut noted = 0;
     if pass.doubts.list != 0 && greatest >= pass.doubts.near && row < count {
         m = 0;

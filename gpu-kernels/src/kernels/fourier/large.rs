@@ -213,7 +213,7 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
         if row < pair.read {
             let exchange = Exchange::of_row();
             let mut line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
-            // The second is a question that the whole launch answers alike.
+            // The second condition is the same for every thread of the launch.
             if KIND != BYTES && parts.greatest < f32::INFINITY {
                 note(parts.noted, leave_holes(&mut line, parts.greatest));
             }
@@ -470,7 +470,7 @@ unsafe fn store_pair<const KIND: u32>(
     }
 }
 
-/// Adds the products of the pixels' own tap and their bytes, 32 columns apart from `x` on, ahead of
+/// Adds the products of the anchor's tap and bytes, 32 columns apart from `x` on, ahead of
 /// column `end`.
 ///
 /// # Safety

@@ -242,7 +242,7 @@ pub struct Parts {
     pub in_turn: i32,
     /// Tables of factors ahead of the spectra.
     pub tables: i32,
-    /// The pixel's own tap, if it is left out of the spectra, else 0. For large tiles of bytes
+    /// The anchor's tap, if it is left out of the spectra, else 0. For large tiles of bytes
     /// alone.
     pub point: f32,
     /// What the taps of the spectra make of pixels of [`MIDDLE`], by which bytes that become bytes

@@ -401,7 +401,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             } else {
                 load_pair::<M, KIND>(pass, place, x, apart, y)
             };
-            // The second is a question that the whole launch answers alike.
+            // The second condition is the same for every thread of the launch.
             if KIND == PLANES || KIND != BYTES && parts.greatest < f32::INFINITY {
                 wild |= leave_holes(&mut line, parts.greatest);
             }
