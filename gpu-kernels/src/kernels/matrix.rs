@@ -1,32 +1,22 @@
 //! Direct correlation of bytes to bytes on the tensor cores, in whole numbers.
 //!
-//! Taps are whole multiples of a power of two, cut into one, two or three signed bytes: their
-//! digits to the base 256. A product of bytes and the sums of such products are exact, so their
-//! order is of no account. The sums of each digit are joined, and rounded once.
+//! Taps are whole multiples of a power of two, in one to three signed digits to the base 256. The
+//! sums of each digit are exact, so their order does not matter; they are joined and rounded once.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp. It has a strip of [`TILES`] tiles, and slides down
-//! `rows` output rows, 16 at a time. No warp waits for another one.
+//! Tiling: `tile/strip.rs`. A block is a warp; it slides down a strip of [`TILES`] tiles, 16 rows
+//! at a time. Entries for wide windows of three or four channels split them on the way into shared
+//! memory: a strip is 16 pixels, and each channel is a tile.
 //!
-//! With three or four channels, a row of taps reaches over as many times more bytes. So there are
-//! entries for wider windows that part the channels: a strip is 16 pixels, and each channel is a
-//! tile. Rows are parted on their way into shared memory, by way of registers, and results are put
-//! together again.
+//! Thread mapping: a step multiplies 16 rows of 32 bytes, the first factor, by a band of taps for
+//! each tile. In column `n` of the band are the taps of a row from byte `n` on, and zeros
+//! elsewhere. Two bands make 16 values, with columns in an order that gives a lane four neighbours.
+//! The 32 bytes are two halves of 16: those that a row of taps reaches, then the next row's. The
+//! host makes the bands as lanes take them.
 //!
-//! Thread mapping: a step multiplies 16 rows of 32 bytes with a band, for each of the strip's
-//! tiles. The image is the first factor, whose four words of a lane come by one instruction from
-//! shared memory. The second factor is a band: in column `n`, the taps of a row from byte `n` on;
-//! zero elsewhere. So the product has, for 16 rows and 8 columns, the sums of a row of taps; two
-//! bands make the 16 values, and their columns are in such an order that a lane has four
-//! neighbours. The 32 bytes are two halves of 16: those that the taps of a row reach, half after
-//! half, and then the next row's. The host makes the bands, as the lanes take them.
-//!
-//! Rounding: with one or two digits the taps are exact, and so is the joined sum; it is rounded
-//! half to even. With three, taps may be off by half of the last digit's unit. Where that, or what
-//! the joining cuts off, could change the byte, the result goes to the pass's list.
-//!
-//! Limits: bytes to bytes, no epilogue; windows of up to 65536 taps, so that no sum of a digit
-//! overflows; the rows that 16 results need have room in shared memory; outside the image nothing
-//! but bytes. KEEP is left to `keep.rs`.
+//! Rounding: one or two digits hold the taps exactly; results are rounded half to even. With three,
+//! a result that the taps' rounding could change goes to the work list. Limits: no epilogue; up to
+//! 65536 taps; the rows of 16 results fit in shared memory; the value outside the image is a byte.
+//! KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;

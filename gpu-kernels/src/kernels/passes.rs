@@ -1,25 +1,21 @@
-//! Exact sums over a product of a row and a column of bytes, or over a sum of such products, in
-//! whole numbers: for results of which many are uncertain, and for windows that nothing else takes.
+//! Exact sums over one or two products of a row and a column of bytes: where many results are
+//! uncertain, and for windows that nothing else takes.
 //!
-//! Taps are whole numbers of at most 37 bits, cut into [`DIGITS`] signed bytes: their digits to the
-//! base 256. The row pass multiplies bytes by them on the tensor cores. Its sums are below 2^45 in
-//! magnitude; [`BIAS`] makes them positive numbers of `PLANES` unsigned bytes, and the column pass
-//! multiplies each of these bytes by each digit. Products whose digits weigh the same share a sum
-//! of 32 bits. `carry` joins these sums. All of it is exact, so no order matters.
+//! Taps are whole numbers of at most 37 bits, in [`DIGITS`] signed digits to the base 256. The row
+//! pass multiplies bytes by them on the tensor cores. Its sums are below 2^45 in magnitude;
+//! [`BIAS`] makes them `PLANES` unsigned bytes. The column pass multiplies each of these by each
+//! digit. Products of equal weight share a sum of 32 bits, and `carry` joins the sums. All is
+//! exact: no order matters.
 //!
-//! Tiling: a block has 128 results of several lines: rows in the row pass, columns in the column
-//! pass. A warp has 16 neighbouring results of every line. The numbers under the window come to
-//! shared memory in chunks, so a window may have any length. Thread mapping: the first factor of a
-//! product is a band of 16 rows. Each row has the taps one column further right than the row above.
-//! The host makes the band as lanes take it ([`fragment`]). The second factor has 8 lines as
-//! columns. Shared memory: words of four numbers that follow each other in a line. Such words of 8
-//! lines lie side by side, so that lanes meet in no bank. The intermediate image has 8 bytes for
-//! each row sum, for the region's columns and the rows that the column pass reads.
+//! Tiling: a block has 128 results of several lines (rows, then columns), a warp 16 neighbouring
+//! ones of each line. Numbers under the window come to shared memory in chunks: a window has any
+//! length. Thread mapping: the first factor is a band of 16 rows, each with the taps one column
+//! further right; the host makes it as lanes take it ([`fragment`]). The second factor has 8 lines
+//! as columns, without bank conflicts. The intermediate image has 8 bytes a row sum.
 //!
-//! After an estimate, `passes_verdict` counts the results in the pass's list. If they are few, the
-//! passes return at once; else the list is emptied. Without a list the passes always compute.
-//! Limits: bytes to bytes, no epilogue; outside the image nothing but bytes; two terms. KEEP is
-//! left to `keep.rs`.
+//! After an estimate, `passes_verdict` counts the work list. If the results are few, the passes
+//! return at once; else the list is emptied. Without a list the passes always compute. Limits: no
+//! epilogue; the value outside the image is a byte; two terms. KEEP is left to `keep.rs`.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;

@@ -1,29 +1,22 @@
-//! Means of bytes, by running sums in whole numbers: the time hardly depends on the window.
+//! Means of bytes by running sums: the time hardly depends on the window.
 //!
-//! Tiling: a block slides down a strip of the image, row by row, and keeps the sum under the window
-//! of each result. Of each column it takes the pixel that enters less the one that leaves. Sums of
-//! these, from the strip's begin up to each column, stand in shared memory: the difference of two
-//! of them is what a window's sum changes by. Whole numbers accumulate no rounding errors, as
-//! others would.
+//! Tiling: a block slides down a strip, row by row, and keeps the sum under each result's window.
+//! For each column it takes the pixel that enters less the one that leaves. Shared memory holds the
+//! prefix sums of these along the strip; a window's sum changes by the difference of two of them.
 //!
-//! Thread mapping: a row of the image is taken as one line of values, whatever their channels; the
-//! same channel of the next pixel is C values further. A thread has [`VALUES`] neighbouring
-//! columns, and makes results four at a time. The grid's x axis counts strips as `tile/strip.rs`
-//! does, its z axis images.
+//! Thread mapping: a row is one line of values; the same channel of the next pixel is C values
+//! further. A thread has [`VALUES`] neighbouring columns and makes results four at a time. The
+//! grid's x axis counts strips as `tile/strip.rs` does, its z axis images.
 //!
-//! There are two kinds of entries:
-//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared
-//!   memory until they leave. Whole numbers are f32, in units of `2^-133` (see `tile/flat.rs`): a
-//!   GPU adds twice as many of them as integers at a time, and has room for 24 bits;
-//! - far: for all others. A block has more warps, as a strip needs many columns beside its results.
-//!   Rows that leave are loaded again. Whole numbers are integers.
+//! Entries: `near` for small windows, with a warp a block, rows that wait in a ring in shared
+//! memory until they leave, and f32 numbers in units of `2^-133` (`tile/flat.rs`), which a GPU adds
+//! at twice the rate of integers. `far` for all others, with more warps, rows loaded again as they
+//! leave, and integers.
 //!
-//! Rounding: the exact quotient of the sum and the divisor, half to even, by a multiplication
-//! ([`Mean`]). Order: none, as whole numbers have none. Shared memory: sums of the warps; where
-//! values beside the image are found; sums of columns; of near entries the ring. Limits: bytes to
-//! bytes, no epilogue; taps of `1 / divisor`, no more of them than the divisor, which is at most
-//! 2^23, and in near entries below 2^14; outside the image nothing but bytes. KEEP is left to
-//! `keep.rs`.
+//! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Order: none, as sums
+//! are exact. Limits: bytes to bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of
+//! them, which is at most 2^23 (near: below 2^14); the value outside the image is a byte. KEEP is
+//! left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;

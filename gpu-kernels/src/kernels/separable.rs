@@ -1,24 +1,22 @@
-//! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then its
+//! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then
 //! columns.
 //!
 //! | entry | taps | number of taps |
 //! | --- | --- | --- |
 //! | `separable_rows`, `separable_columns` | global memory | any: taken [`TAPS_CHUNK`] at a time |
 //! | `separable_rows_K`, `separable_columns_K` | constant bank | K, known to the compiler |
-//! | `separable_columns_summed` | global memory | any: the columns of one or two terms, taken [`SUMMED_CHUNK`] at a time |
+//! | `separable_columns_summed` | global memory | any: the columns of one or two terms, [`SUMMED_CHUNK`] at a time |
 //!
 //! Row pass: block 32 x 4, each warp a row's 256 pixels and their apron in shared memory. With K
-//! known, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads,
-//! consecutive across the warp; else 8 pixels 32 apart. Column pass: block 32 x 8, a tile of 32
-//! columns and 64 rows with their apron. With K known, a thread slides down 8 neighbouring rows of
-//! its column and reads each value once; else it computes 8 rows 8 apart. Lanes of a warp always
-//! read consecutive words: no bank conflicts. Order: one accumulator in each pass, taps ascending,
-//! fused multiply-add; the intermediate image is f32. Of two terms, which have an intermediate
-//! image each, the first one's product and then the second's for each tap row. A filter's part that
-//! no row and column has, `Pass::point` times the pixel of the original image, is added to the
-//! complete sum. Border: each pass applies the rule along its own axis. Under CONSTANT the column
-//! pass's outside value is the filtered value of a row that lies outside (the host computes it);
-//! under KEEP the column pass copies from the original image.
+//! known, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads; else 8
+//! pixels 32 apart. Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron.
+//! With K known, a thread slides down 8 neighbouring rows of its column; else it computes 8 rows 8
+//! apart. No bank conflicts: lanes of a warp read consecutive words.
+//!
+//! Order: one accumulator a pass, taps ascending, fused multiply-add. With two terms, each tap row
+//! adds the first one's product, then the second's; `Pass::point` times the pixel is added last.
+//! Border: each pass applies the rule along its own axis. Under CONSTANT the host computes the
+//! column pass's outside value; under KEEP the column pass copies from the original image.
 
 use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;

@@ -1,41 +1,23 @@
-//! Separable correlation of bytes to bytes on the tensor cores, in whole numbers: both passes in
-//! one kernel. Or the sum of two such products of a row and a column, the filter's terms.
+//! Separable correlation of bytes to bytes on the tensor cores: row and column pass in one kernel,
+//! for one product of a row and a column or the sum of two.
 //!
-//! The taps of the row and of the column are whole multiples of a power of two, each cut into three
-//! signed bytes: its digits to the base
-//! 256. Sums of the row pass are joined, moved so that none is negative, and cut to 24 bits: three
-//!      unsigned bytes, which the column pass takes. Of its nine products of digits the six greater
-//!      ones are added up, joined and rounded. All of this is exact but for what is cut off. Two
-//!      terms have a row pass each. Their blocks of sums wait in turn, and the column pass takes
-//!      them as if they were those of one column.
+//! Taps are whole multiples of a power of two, in three signed digits to the base 256. Row sums are
+//! joined, shifted to be positive and cut to 24 bits: three unsigned bytes. The column pass adds
+//! the six greater of their nine products with its digits, joins the sums and rounds once. A term
+//! of the pixel itself is added to the joined sum.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows
-//! at a time, and G tiles at a time. Each 16 rows go through the row pass once; the blocks of sums
-//! that later results need wait in shared memory, one word a lane. No warp waits for another one.
+//! Tiling: `tile/strip.rs`. A block is a warp; it slides down a strip of [`TILES`] tiles, 16 rows
+//! at a time, G tiles at a time. Row sums for later results wait in shared memory, one word a lane.
+//! Entries that split channels take strips of 16 pixels, each channel as a tile.
 //!
-//! With three or four channels, a row of taps reaches over as many times more bytes. So there are
-//! entries for wide windows that part the channels: a strip is 16 pixels, and each channel is a
-//! tile.
+//! Thread mapping: in the row pass the first factor is a band of taps, the second one 8 rows of 32
+//! bytes; a lane gets sums of neighbouring rows. With the rows of a block of 16 in the order 0, 1,
+//! 8, 9, 2, 3, 10, 11 and so on, these are what the same lane needs of the column pass's second
+//! factor: no value passes between lanes.
 //!
-//! Thread mapping:
-//! - Row pass: the first factor is a band, in row `m` the taps from byte `m` on; the second one is
-//!   the image, 8 rows of 32 bytes, as they lie. So a lane gets sums of neighbouring rows, in the
-//!   columns `lane / 4` of each half of a tile's values. One instruction loads a lane's words of 16
-//!   rows.
-//! - Column pass: these are just what a lane holds of a second factor, if the rows of a block of 16
-//!   are counted in the order 0, 1, 8, 9, 2, 3, 10, 11 and so on: the bytes of four sums, put
-//!   together, are a word of it. The first factor is the column's band, whose taps the host puts in
-//!   that order. No value passes from lane to lane.
-//!
-//! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds
-//! that to the joined sums.
-//!
-//! Rounding: results so near to a half that the cut could change the byte go to the pass's list;
-//! entries whose row pass has one step have them wait first (`tile/strip.rs`), with which the
-//! others took up to 5 % longer. The host states the bound.
-//!
-//! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way,
-//! have room in shared memory; outside the image nothing but bytes. KEEP is left to `keep.rs`.
+//! Rounding: results so near a half that the cut could change the byte go to the work list; the
+//! host states the bound. Limits: no epilogue; blocks and rows fit in shared memory; the value
+//! outside the image is a byte. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;

@@ -1,35 +1,21 @@
-//! Rows of bytes, or of values of 16 bits, in memory order, all channels of a pixel side by
-//! side: their way into registers, and back.
+//! Rows of interleaved values of 8 or 16 bits as one line: from memory into registers, and back.
 //!
-//! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels;
-//! the same channel of the next pixel is C values further. A lane loads its values, and the apron
-//! on both sides, as words straight into registers; what neighbours load too comes from the L1
-//! cache. No lane waits for another one: elsewhere than at the edge there is no shared memory and
-//! no barrier.
+//! Tiling: a lane has V neighbouring values; the same channel of the next pixel is C values
+//! further. It loads them and the apron on both sides as words, without shared memory or barriers.
+//! At the image's edge, the warp fetches the values beside its rows one by one into shared memory.
 //!
-//! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times
-//! the byte: a subnormal number up to 127, a normal one from 128 on, and exact. One instruction at
-//! the rate of a permutation takes the place of two. A u16 moved to the second and third byte is
-//! `2^-141` times itself in the same way. Sums are scaled by powers of two in turn, which changes
-//! no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power
-//! (`sum_scale`) where they are rounded. An f16 is converted, by one instruction, and nothing is
-//! scaled: its infinities and NaN have no such form.
+//! Numbers: a byte in the third byte of a word is the f32 number `2^-133` times the byte, exactly:
+//! a byte permutation replaces a conversion. A u16 becomes `2^-141` times itself likewise. Taps
+//! come multiplied by [`TAP_SCALE`], and sums are multiplied by `sum_scale` where they are rounded;
+//! powers of two change no rounding. An f16 is converted and not scaled.
 //!
-//! Sums that become bytes are `2^-24` times themselves, as subnormal numbers of f16 are integers:
-//! the instruction that rounds two numbers to f16 makes two integers. Such sums begin with a bias,
-//! which is more than their error, and each is rounded twice: with the bias, and with as much taken
-//! away instead. If these differ, the result is uncertain.
+//! Rounding to bytes: a sum is `2^-24` times itself, where f16's subnormal numbers are integers, so
+//! the instruction that rounds two numbers to f16 makes two integers. A sum is rounded with a bias
+//! above its error added, and subtracted; if the two differ, the result is uncertain.
 //!
-//! At the image's edge the warp fetches what lies beside its rows value by value, into shared
-//! memory, and lanes take words from there. Where each of these values is found does not depend on
-//! the row: a lane finds out once.
-//!
-//! Results are bytes, or the sums themselves as f32, for bytes; else of the source's type.
-//!
-//! Limits: without an epilogue; rows of values that begin at multiples of V values, rows of f32
-//! that begin at multiples of 16 bytes, both less than 2 GiB apart; outside the image nothing but
-//! values of the source's type. For whole numbers, so that scaled numbers stay in range: sums below
-//! 2^22 and no tap but 0 below 2^-64, of a row and a column for u16 below 2^-31.
+//! Limits: no epilogue; rows begin at multiples of V values (f32: of 16 bytes), less than 2 GiB
+//! apart; the value outside the image is one of the source's type. Whole numbers: sums below 2^22,
+//! taps of at least 2^-64 (u16 with a row and a column: 2^-31) or 0.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};

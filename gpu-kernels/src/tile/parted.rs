@@ -1,22 +1,17 @@
-//! Rows of interleaved pixels, stored as 8 or 16 bits a value: their way into planes of f32 in
-//! shared memory, and back.
+//! Rows of interleaved pixels of 8 or 16 bits a value: into planes of f32 in shared memory, and
+//! back.
 //!
-//! A block has a strip of the image and a warp for each channel. It takes [`ROUND`] rows at a time.
-//! A thread loads four neighbouring pixels with all their channels, as they are stored; while they
-//! arrive, the block computes on the rows before. Then they are converted and parted: each
-//! channel's four values go to its plane by one store. Each warp computes on its channel's plane
-//! alone, so it has no part in interleaving. Its results go back into shared memory, as they will
-//! be stored, each at its place in the row, and then from there to the destination, whole words by
-//! neighbouring threads. A single channel goes straight to the destination.
+//! Tiling: a block has a strip and a warp for each channel. It takes [`ROUND`] rows at a time. A
+//! thread loads four neighbouring pixels with all channels while the block computes on the rows
+//! before; then each channel's four values go to its plane by one store. A warp computes on its
+//! channel's plane. Results return through shared memory, interleaved, and are written as whole
+//! words. A single channel goes straight to the destination. Shared memory has two halves: rows are
+//! placed in one while slower warps read the other, so a round has one barrier.
 //!
-//! Everything is there twice: rows are placed in one half while slower warps read the other. So a
-//! round has one barrier.
-//!
-//! What cannot be loaded in this way is patched when rows are placed, value by value, through the
-//! border rule: columns and rows beyond the image, and everything where pixels do not lie side by
-//! side, or rows begin anywhere. Results are written value by value in strips that the region cuts,
-//! with an epilogue, and into a destination of that kind. The code for that is kept short and
-//! apart: the loop wants its registers, and its place in the instruction cache.
+//! Columns and rows beyond the image, and pixels that are not side by side or begin anywhere, are
+//! patched value by value through the border rule. Results are written value by value in strips
+//! that the region cuts, with an epilogue, and into a destination of that kind. This code is apart:
+//! the loop needs its registers and its place in the instruction cache.
 //!
 //! Limits: 1 to 4 channels. A row of the plane is that of a ring (`ring.rs`): the strip's 32 * PX
 //! pixels and its aprons.

@@ -15,8 +15,9 @@ impl Plan {
     /// the function returns.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory
-    /// and driver errors. A plan on [`Device::Auto`] runs on the images' GPU, whichever that is.
+    /// [`Error::Mismatch`](crate::Error::Mismatch) if sizes differ,
+    /// [`Error::NoGpu`](crate::Error::NoGpu) if the plan runs on the CPU; memory and driver errors.
+    /// A plan on [`Device::Auto`](crate::Device::Auto) runs on the images' GPU, whichever that is.
     pub fn run_on_device(
         &self,
         src: &DeviceImage,
@@ -46,7 +47,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// As for [`Plan::run_on_device`]; [`Error::Parameter`] if a view lacks the columns or rows.
+    /// As for [`Plan::run_on_device`]; [`Error::Parameter`](crate::Error::Parameter) if a view
+    /// lacks the columns or rows.
     pub fn run_region(
         &self,
         src: &DeviceView<'_>,

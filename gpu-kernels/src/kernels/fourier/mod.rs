@@ -1,33 +1,21 @@
-//! The Fourier family: correlation as a product of spectra.
+//! The Fourier family: correlation as a product of spectra. This file has the layout of a tile,
+//! which the host shares.
 //!
-//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs`
-//! takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small
-//! tiles of bytes; `fft.rs` transforms the values in a lane's registers; `holes.rs` mends results
-//! under whose windows pixels lie that cannot be transformed; `lines.rs` and `line.rs` filter rows
-//! and columns one by one, for products. This file has the layout of a tile, which both sides of a
-//! launch share.
+//! | file | what |
+//! | --- | --- |
+//! | `tiles.rs` | tiles in shared memory, with the hot loop |
+//! | `large.rs` | larger tiles, in three kernels |
+//! | `bytes.rs` | loads and stores of small tiles of bytes |
+//! | `fft.rs`, `holes.rs` | transforms in a lane's registers; results over pixels that cannot be transformed |
+//! | `lines.rs`, `line.rs` | rows and columns as 1-D spectra, for products |
 //!
-//! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There
-//! are two ways to use it:
-//!
-//! - A pair of tiles side by side: one is the real part, the other the imaginary part, and they
-//!   never mix. Of the SIZE columns of each, `cols - 1` give no results.
-//! - A folded tile: of one tile with `2 SIZE` columns, column `n` is the real part and column
-//!   `n + SIZE` the imaginary part of number `n`. Times the twist `exp(i pi n / (2 SIZE))`, the
-//!   transform of a line gives the line's spectrum at every second odd frequency, and a product of
-//!   such spectra is a correlation that changes its sign where it wraps around: a right-angle
-//!   convolution (Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
-//!   1994). Of all columns `cols - 1` give no results: with 65x65 taps and tiles of 128, a third
-//!   less is transformed than of pairs.
-//!
-//! Bytes made of bytes are folded, unless the window comes in parts: they are correctly rounded
-//! either way. Of all other results the way decides the bits, and they are pairs. Columns of an
-//! image that do not fill a large folded tile come from small ones, or from pairs of large tiles
-//! one above the other.
-//!
-//! A pixel's own tap that outweighs all others, as in a filter that sharpens, would spread its
-//! roundings over the whole tile. Where tiles for bytes are large, such a tap is left out of the
-//! spectrum, and its product added to each result.
+//! Pixels are real, so a tile of complex numbers has room for two: a pair side by side, as real and
+//! imaginary parts; or a folded tile of `2 SIZE` columns, column `n + SIZE` as the imaginary part
+//! of number `n`, times the twist `exp(i pi n / (2 SIZE))` (Crandall and Fagin, Discrete weighted
+//! transforms and large-integer arithmetic, 1994). Bytes to bytes are folded unless the window has
+//! parts; other results are pairs, as the packing decides their bits. For large tiles of bytes, a
+//! tap at the anchor that outweighs all others is left out of the spectrum, as its roundings would
+//! spread over the tile; its product is added to each result.
 
 mod bytes;
 mod fft;

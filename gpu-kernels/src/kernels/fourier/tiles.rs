@@ -1,34 +1,24 @@
-//! Correlation as a product of spectra, tile by tile, one f32 channel: for large windows that do
-//! not separate.
+//! Correlation as a product of spectra in tiles of SIZE x SIZE numbers (128 or 64) in shared
+//! memory.
 //!
-//! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one
-//! as the real part and one as the imaginary part of the same numbers: taps are real, so the two
-//! never mix. A tile gives `SIZE + 1 - cols` by `SIZE + 1 - rows` results that wrap-around does not
-//! reach (overlap-save). The entries for bytes fold instead: one tile of `2 SIZE` columns (see
-//! `mod.rs`). Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns
-//! likewise. A lane holds M = SIZE / 8 of a line's values: elements `j + 8 m` of lane `j` before a
-//! transform, frequencies `q + 8 n` of lane `q` after it. A line is a transform of M in the lane,
-//! its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse takes
-//! the same steps backwards, so spectra are never put in order. Lanes exchange in their line's own
-//! part of shared memory, which only their warp uses: the block has two barriers for a pair of
-//! tiles, between rows and columns. A block takes pair after pair, so that its warps store the
-//! results of one while others load the next. Banks: an exchange has a stride of 9, and rows are 4
-//! numbers more than a multiple of 16 apart: with the lanes' order below, no half-warp has a bank
-//! conflict. Columns that a folded tile would have few results in, at the region's right edge, take
-//! half a tile: one holds those of two rows of tiles, one as real parts of numbers and one as
-//! imaginary parts. Bytes that become bytes are transformed less their middle, so that roundings
-//! are less; what the taps make of the middle is added to sums. Windows too large for a tile are
-//! divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
-//! all parts of a pair of tiles before the next pair, and every result is one thread's from the
-//! first part to the last. Error: that of two transforms in f32, relative to the largest pixel and
-//! the sum of all taps, not to the pixel's own result. A pixel that is not finite, or greater than
-//! spectra allow, is 0 in its tile, and noted: see `holes.rs`. Stored types: what does not lie in
-//! planes of f32 is loaded and stored value by value. Tiles inside the image have loads and stores
-//! of their own for each type, all under way at once; they are not in the entries for f32, which
-//! they would make 7 % slower, and those for bytes made of bytes have theirs in `bytes.rs`, and no
-//! others, as more code than fits in the instruction cache made them as much slower. Limits: KEEP
-//! is left to `keep.rs`; a window of several parts wants a destination of f32, where their results
-//! are added. The entries for bytes take one part.
+//! Tiling: a block takes pairs of neighbouring tiles, as real and imaginary parts of the same
+//! numbers, or folded tiles (`mod.rs`). A tile gives `SIZE + 1 - cols` by `SIZE + 1 - rows` results
+//! (overlap-save). Larger windows are cut into parts of at most 3/4 of a tile each way; a thread
+//! adds the parts of its results in order.
+//!
+//! Thread mapping: a warp transforms 4 lines at a time, 8 lanes a line. A lane holds M = SIZE / 8
+//! values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q`
+//! after it. A line is a transform of M in the lane, twiddle factors, an exchange among the 8 lanes
+//! in shared memory, and M / 8 transforms of 8. Two barriers a pair, between rows and columns; no
+//! bank conflicts, as rows are 4 numbers more than a multiple of 16 apart.
+//!
+//! Columns at the right edge that fill less than half a folded tile share one for two rows of
+//! tiles. Bytes are transformed less their middle. A pixel that is not finite, or too great, is 0
+//! in its tile, and noted for `holes.rs`.
+//!
+//! Limits: KEEP is left to `keep.rs`; parts of a window need a destination of f32, entries for
+//! bytes take one part. Error: of two f32 transforms, relative to the largest pixel and the taps'
+//! sum.
 
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
