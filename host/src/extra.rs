@@ -2,7 +2,8 @@
 
 /// What a picture's last channel is, when it is no colour: what a file says of its fourth sample.
 ///
-/// [`Pipeline::run_with_extra`](crate::Pipeline::run_with_extra) takes one beside an [`Alpha`](crate::Alpha):
+/// [`Pipeline::run_with_extra`](crate::Pipeline::run_with_extra) takes one beside an
+/// [`Alpha`](crate::Alpha):
 ///
 /// | kind | [`Alpha::Auto`](crate::Alpha::Auto) in averages | [`Alpha::Auto`](crate::Alpha::Auto) in other steps |
 /// | --- | --- | --- |

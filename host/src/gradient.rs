@@ -23,7 +23,7 @@ use crate::{Error, Filter, Result};
 /// let plan = Plan::builder(Gradient::sobel()).device(Device::Cpu).build()?;
 /// let ramp = Image::from_vec((0..48u8).map(|i| 3 * (i % 8) + 4 * (i / 8)).collect(), 8, 6, 1)?;
 /// let edges: Image<u8> = plan.filter(&ramp.view())?;
-/// // A slope of 3 to the right and of 4 downwards is one of 5; the taps of a Sobel filter sum to 8.
+/// // A slope of 3 to the right and of 4 downwards is one of 5; a Sobel filter's taps sum to 8.
 /// assert_eq!(edges.view().row(3)[4], 40);
 /// # Ok::<(), apron::Error>(())
 /// ```

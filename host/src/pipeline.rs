@@ -30,7 +30,8 @@ use crate::{Alpha, Device, Error, Extra, Plan, Result};
 /// let edges = Plan::builder(Gradient::sobel()).device(Device::Cpu).build()?;
 /// let pipeline = Pipeline::new(vec![blur, edges])?;
 ///
-/// let src = Image::from_vec((0..64 * 48).map(|i| if i % 64 < 32 { 50u8 } else { 90 }).collect(), 64, 48, 1)?;
+/// let pixels = (0..64 * 48).map(|i| if i % 64 < 32 { 50u8 } else { 90 }).collect();
+/// let src = Image::from_vec(pixels, 64, 48, 1)?;
 /// let mut dst = Image::<u8>::zeroed(64, 48, 1)?;
 /// pipeline.run(&src.view(), &mut dst.view_mut())?;
 ///
@@ -74,7 +75,8 @@ impl Pipeline {
     /// use apron::{Device, Filter, Image, Pipeline, Plan};
     ///
     /// // An eighth of a byte is lost where the step in between is rounded.
-    /// let scaled = |factor| Plan::builder(Filter::from_taps(1, 1, &[factor])?).device(Device::Cpu).build();
+    /// let scaled =
+    ///     |tap| Plan::builder(Filter::from_taps(1, 1, &[tap])?).device(Device::Cpu).build();
     /// let pipeline = Pipeline::new(vec![scaled(0.125)?, scaled(8.0)?])?;
     /// let src = Image::from_vec(vec![100u8; 6], 3, 2, 1)?;
     /// let mut dst = Image::<u8>::zeroed(3, 2, 1)?;
@@ -172,12 +174,13 @@ impl Pipeline {
     /// ```
     /// use apron::{Alpha, Device, Extra, Filter, Image, Pipeline, Plan};
     ///
-    /// // A glow, which colours that are multiplied by alpha can hold: it shines, and covers nothing.
+    /// // A glow shines and covers nothing: colours that are multiplied by alpha can hold it.
     /// let plan = Plan::builder(Filter::box_filter(3, 1)?).device(Device::Cpu).build()?;
     /// let pipeline = Pipeline::new(vec![plan])?;
     /// let src = Image::from_vec(vec![0.0f32, 0.0, 0.75, 0.0, 0.0, 0.0], 3, 1, 2)?;
     /// let mut dst = Image::<f32>::zeroed(3, 1, 2)?;
-    /// pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), Extra::Premultiplied, Alpha::Auto)?;
+    /// let extra = Extra::Premultiplied;
+    /// pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, Alpha::Auto)?;
     /// assert_eq!(dst.as_slice(), [0.5, 0.0, 0.25, 0.0, 0.5, 0.0]);
     /// # Ok::<(), apron::Error>(())
     /// ```

@@ -2,7 +2,8 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kernel_builder::Error> {
-//! let report = kernel_builder::KernelBuilder::new("../gpu-kernels").arch("sm_90").copy_to("kernels.ptx").build()?;
+//! let builder = kernel_builder::KernelBuilder::new("../gpu-kernels").arch("sm_90");
+//! let report = builder.copy_to("kernels.ptx").build()?;
 //! for entry in &report.entries {
 //!     println!("{}: {}", entry.name, entry.path.display());
 //! }

@@ -23,7 +23,7 @@ impl Summary {
         if let Some((_, skip)) = line.split_once("GPU: SKIP") {
             self.skips.push(format!("GPU: SKIP{skip}"));
         }
-        // `test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`
+        // `test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; ..; finished in 0.00s`
         let Some((_, counts)) =
             line.strip_prefix("test result: ").and_then(|result| result.split_once(". "))
         else {

@@ -57,9 +57,8 @@ const fn waits(steps: usize) -> bool {
     steps > 0
 }
 
-/// Declares the entries
-/// `name: digits, steps (0: any number), channels that are parted (1: none), tiles, the most registers of a thread`,
-/// and lists them.
+/// Declares the entries and lists them. A row: the name, then digits, steps (0: any number),
+/// channels that are split (1: none), tiles, and the most registers of a thread.
 macro_rules! matrix {
     ($($name:ident: $d:literal, $s:literal, $p:literal, $t:literal, $limit:literal;)*) => {
         kernel! {$(

@@ -86,9 +86,9 @@ const fn waits(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
 }
 
-/// Declares the entries
-/// `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1: none), tiles of a strip, tiles at a time, terms, the most registers of a thread`,
-/// and lists them.
+/// Declares the entries and lists them. A row: the name, then blocks of 16 rows that a result needs
+/// (0: any number), steps of the row pass (0: any number), channels that are split (1: none), tiles
+/// of a strip, tiles at a time, terms, and the most registers of a thread.
 macro_rules! separable_matrix {
     ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal;)*) => {
         kernel! {$(

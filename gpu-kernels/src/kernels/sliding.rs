@@ -21,9 +21,9 @@ use crate::tile::parted::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::{Source, Target};
 
-/// Declares the entries
-/// `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a time, stages of the ring, the most registers of a thread for 8 bits`,
-/// and lists them.
+/// Declares the entries and lists them. A row: three names (f32, 8 bits, 16 bits), then taps,
+/// pixels of a lane, the same for 8 bits, rows at a time, stages of the ring, and the most
+/// registers for 8 bits.
 macro_rules! sliding {
     ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)*) => {
         kernel! {$(

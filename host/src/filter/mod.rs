@@ -346,7 +346,8 @@ impl Filter {
     /// ```
     /// use apron::Filter;
     ///
-    /// let (centre, terms) = Filter::unsharp(2.0, 0.5)?.summed().map(|(centre, terms)| (centre, terms.len())).unwrap();
+    /// let unsharp = Filter::unsharp(2.0, 0.5)?;
+    /// let (centre, terms) = unsharp.summed().map(|(centre, all)| (centre, all.len())).unwrap();
     /// assert_eq!((centre, terms), (1.5, 1));
     /// assert!(Filter::gaussian(2.0)?.summed().is_none());
     /// # Ok::<(), apron::Error>(())

@@ -13,7 +13,7 @@ use crate::{Error, Gradient, Result};
 /// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
 ///           | "taps:" row { ";" row } [ anchor ]
 ///           | "separable:row=" row ",column=" row [ anchor ]
-/// parameter = [ name "=" ] number        (without a name, as the first: the preset's first parameter)
+/// parameter = [ name "=" ] number   (the first one without a name: the preset's first parameter)
 /// row       = number { " " number }
 /// anchor    = "@" column "," row
 /// number    = decimal [ "/" decimal ]

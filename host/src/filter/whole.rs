@@ -2,7 +2,8 @@
 //!
 //! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over
 //! that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a
-//! byte. The form that the filter was given in ([`Filter::form`](crate::Filter::form)) decides which whole numbers:
+//! byte. The form that the filter was given in ([`Filter::form`](crate::Filter::form)) decides
+//! which whole numbers:
 //!
 //! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
 //!    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any

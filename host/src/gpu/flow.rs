@@ -133,8 +133,8 @@ struct Done {
 }
 
 /// Filters pictures from host memory to host memory: by each of these steps, of which there is one
-/// at least, on the same GPUs, with the idle lanes of the first one. The run is a `stage` of a call,
-/// which may end it.
+/// at least, on the same GPUs, with the idle lanes of the first one. The run is a `stage` of a
+/// call, which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it

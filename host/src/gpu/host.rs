@@ -22,7 +22,8 @@ use crate::{Error, Result};
 ///
 /// let gpu = Gpu::open(0)?;
 /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
-/// let (mut frame, mut filtered) = (HostImage::<u8>::zeroed(&gpu, shape)?, HostImage::<u8>::zeroed(&gpu, shape)?);
+/// let mut frame = HostImage::<u8>::zeroed(&gpu, shape)?;
+/// let mut filtered = HostImage::<u8>::zeroed(&gpu, shape)?;
 /// frame.as_mut_slice().fill(7);
 /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Gpu(0)).build()?;
 /// plan.run(&frame.view(), &mut filtered.view_mut())?;

@@ -29,7 +29,8 @@ use crate::{Error, Result};
 /// let (address, factor) = (image.address(), 2.0f32);
 /// let arguments: [*const c_void; 2] = [(&raw const address).cast(), (&raw const factor).cast()];
 /// let grid = Grid { blocks: (4, 1, 1), block: (256, 1, 1), shared: 0 };
-/// // SAFETY: `double` takes an address of 1024 floats and a factor; the image lives until the stream is synchronized.
+/// // SAFETY: `double` takes an address of 1024 floats and a factor; the image lives until the
+/// // stream is synchronized.
 /// unsafe { stream.launch(&double, grid, &arguments)? };
 /// stream.synchronize()?;
 /// # Ok::<(), apron::Error>(())

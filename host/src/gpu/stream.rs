@@ -57,8 +57,9 @@ impl Gpu {
     ///
     /// # let (handle, from, to) = (std::ptr::null_mut(), 0, 0);
     /// let gpu = Gpu::open(0)?;
-    /// let plan = Plan::builder("gaussian:sigma=2".parse::<Filter>()?).device(Device::Gpu(0)).build()?;
-    /// // What another library says of its two tensors: 1080 rows of 1920 pixels of 3 bytes, without gaps.
+    /// let filter: Filter = "gaussian:sigma=2".parse()?;
+    /// let plan = Plan::builder(filter).device(Device::Gpu(0)).build()?;
+    /// // Two tensors of another library: 1080 rows of 1920 pixels of 3 bytes, without gaps.
     /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
     /// let bytes = (Scalar::U8, Strides { row: 5760, pixel: 3, channel: 1, image: 0 });
     /// // SAFETY: the tensor has these bytes, and lives until the stream has passed the work.

@@ -38,7 +38,8 @@ impl Plan {
     /// use image::{DynamicImage, Rgba, RgbaImage};
     ///
     /// let picture = DynamicImage::from(RgbaImage::from_pixel(9, 7, Rgba([10, 20, 30, 40])));
-    /// let plan = Plan::builder(Filter::box_filter(3, 3)?).border(Border::Constant(0.0)).device(Device::Cpu).build()?;
+    /// let builder = Plan::builder(Filter::box_filter(3, 3)?).border(Border::Constant(0.0));
+    /// let plan = builder.device(Device::Cpu).build()?;
     /// let result = plan.run_dynamic(&picture)?.into_rgba8();
     /// assert_eq!(result.get_pixel(4, 3), &Rgba([10, 20, 30, 40]));
     /// assert_eq!(result.get_pixel(0, 3), &Rgba([7, 13, 20, 40]));

@@ -1,5 +1,5 @@
-//! What kernels' costs have in common. All times are microseconds, from an H200 unless a kernel says
-//! otherwise.
+//! What kernels' costs have in common. All times are microseconds, from an H200 unless a kernel
+//! says otherwise.
 
 use super::uncertain::{exact_passes, goes_by_passes, order, resolving, share};
 use crate::problem::Problem;
@@ -10,8 +10,8 @@ use crate::{Scalar, Variant};
 /// A kernel's predicted times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// By which kernels are compared: of the kernel itself, and of the launch that resolves bytes, if
-    /// it takes one. To round bytes takes all of them about as long besides.
+    /// By which kernels are compared: of the kernel itself, and of the launch that resolves bytes,
+    /// if it takes one. To round bytes takes all of them about as long besides.
     pub(crate) rank: f64,
     /// Of a whole call, with pictures in the device's memory.
     pub(crate) time: f64,
@@ -88,8 +88,8 @@ pub(super) fn stored(problem: &Problem, slower: f64) -> f64 {
 }
 
 /// Kernels that walk down strips, which take so long for a million results of a large picture: the
-/// lower the strips of a small one, the more of their rows are filtered twice; and a strip takes its
-/// rows one after the other.
+/// lower the strips of a small one, the more of their rows are filtered twice; and a strip takes
+/// its rows one after the other.
 pub(super) fn in_strips(problem: &Problem, each: f64) -> f64 {
     /// Results in a row of all strips that a GPU works on at a time, about.
     const STRIPS: f64 = 200e3;

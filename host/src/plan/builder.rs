@@ -88,8 +88,10 @@ impl PlanBuilder {
     /// plan.run(&src.view(), &mut dst.view_mut())?;
     /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
     ///
-    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
-    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
+    /// let builder = Plan::builder(&filter).device(Device::Cpu);
+    /// let never = builder.progress(|_| ControlFlow::Break(())).build()?;
+    /// let ended = never.run(&src.view(), &mut dst.view_mut());
+    /// assert!(matches!(ended, Err(Error::Cancelled { .. })));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn progress(

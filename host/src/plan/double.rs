@@ -45,10 +45,12 @@ impl Plan {
     /// use apron::{Filter, ImageView, ImageViewMut, Plan};
     ///
     /// // Beside 4,600,000 an f32 has no hundredths.
-    /// let parabola: Vec<f64> = (0..25).map(|i| 4_600_000.0 + 0.01 * f64::from(i % 5 * (i % 5))).collect();
+    /// let height = |i: i32| 4_600_000.0 + 0.01 * f64::from(i % 5 * (i % 5));
+    /// let parabola: Vec<f64> = (0..25).map(height).collect();
     /// let mut bent = [0.0; 25];
     /// let plan = Plan::builder(Filter::laplacian(4)?).build()?;
-    /// plan.run_f64(&ImageView::new(&parabola, 5, 5, 1)?, &mut ImageViewMut::new(&mut bent, 5, 5, 1)?)?;
+    /// let mut result = ImageViewMut::new(&mut bent, 5, 5, 1)?;
+    /// plan.run_f64(&ImageView::new(&parabola, 5, 5, 1)?, &mut result)?;
     /// assert!((bent[12] - 0.02f64).abs() < 1e-8);
     /// # Ok::<(), apron::Error>(())
     /// ```

@@ -174,9 +174,14 @@ impl Plan {
     /// use apron::{Device, Filter, Image, Plan};
     ///
     /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
-    /// let (large, small) = (Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?, Image::from_vec(vec![9u8; 35], 7, 5, 1)?);
-    /// let (mut large_out, mut small_out) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(7, 5, 1)?);
-    /// plan.run_batch(&mut [(large.view(), large_out.view_mut()), (small.view(), small_out.view_mut())])?;
+    /// let large = Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?;
+    /// let small = Image::from_vec(vec![9u8; 35], 7, 5, 1)?;
+    /// let mut large_out = Image::<u8>::zeroed(640, 480, 1)?;
+    /// let mut small_out = Image::<u8>::zeroed(7, 5, 1)?;
+    /// plan.run_batch(&mut [
+    ///     (large.view(), large_out.view_mut()),
+    ///     (small.view(), small_out.view_mut()),
+    /// ])?;
     /// assert_eq!((large_out, small_out), (large, small));
     /// # Ok::<(), apron::Error>(())
     /// ```

@@ -1,5 +1,6 @@
 //! Taps as whole numbers, in the forms that kernels for bytes multiply. The whole numbers that
-//! define a byte are in `host/src/filter/whole.rs`; these forms are estimates of them, with a bound.
+//! define a byte are in `host/src/filter/whole.rs`; these forms are estimates of them, with a
+//! bound.
 
 pub(crate) mod products;
 pub(crate) mod row;

@@ -10,11 +10,11 @@
 //! values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q`
 //! after it. A line is a transform of M in the lane, twiddle factors, an exchange among the 8 lanes
 //! in shared memory, and M / 8 transforms of 8. Two barriers a pair, between rows and columns; no
-//! bank conflicts, as rows are 4 numbers more than a multiple of 16 apart.
+//! bank conflicts.
 //!
 //! Columns at the right edge that fill less than half a folded tile share one for two rows of
-//! tiles. Bytes are transformed less their middle. A pixel that is not finite, or too great, is 0
-//! in its tile, and noted for `holes.rs`.
+//! tiles. Bytes are less their middle. A pixel that is not finite, or too great, is 0 in its tile,
+//! and noted for `holes.rs`.
 //!
 //! Limits: KEEP is left to `keep.rs`; parts of a window need a destination of f32, entries for
 //! bytes take one part. Error: of two f32 transforms, relative to the largest pixel and the taps'

@@ -8,9 +8,9 @@ use super::sys;
 /// Puts a kernel into a stream.
 ///
 /// # Safety
-/// The stream and the kernel are there. `arguments` are those that the kernel takes; they are copied before the
-/// call returns. The kernel's contract allows such blocks, with so many threads and bytes of shared
-/// memory.
+/// The stream and the kernel are there. `arguments` are those that the kernel takes; they are
+/// copied before the call returns. The kernel's contract allows such blocks, with so many threads
+/// and bytes of shared memory.
 pub(super) unsafe fn launch(
     stream: sys::Handle,
     kernel: sys::Handle,

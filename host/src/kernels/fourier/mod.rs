@@ -69,8 +69,8 @@ pub(super) static FOURIER: Kernel = Kernel {
         })
     },
     cost: |problem, machine| {
-        // For the first tile of a picture of few; and of pixels that are stored, bytes made of bytes
-        // and others.
+        // For the first tile of a picture of few; and of pixels that are stored, bytes made of
+        // bytes and others.
         const FIRST: f64 = 25.0;
         const STORED: [f64; 2] = [1.07, 1.2];
         let each = if is_large(problem, machine) {
