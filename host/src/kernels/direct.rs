@@ -139,9 +139,9 @@ pub(super) static UNROLLED: Kernel = Kernel {
     rule: |problem| estimates(problem, Variant::DirectUnrolled),
 };
 
-/// Where a million results take so long.
+/// The cost for `each` microseconds per million results.
 fn cost(variant: Variant, problem: &Problem, each: f64) -> Cost {
-    /// Of pixels that are stored and read one by one.
+    /// How many times as long stored pixels take, which are read one by one.
     const STORED: f64 = 2.3;
     Cost::of(variant, problem, LAUNCH + problem.millions() * stored(problem, STORED) * each)
 }

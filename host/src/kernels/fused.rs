@@ -52,7 +52,7 @@ pub(super) static FUSED: Kernel = Kernel {
             (130.0, 58.0),
         ];
         const STORED: Times = Times { h200: BYTES, h100: BYTES };
-        // Of one term and the pixel, and of two terms.
+        // One term and the pixel; two terms.
         const POINT: Times = Times {
             h200: &[(18.0, 2.4), (34.0, 2.7), (50.0, 3.5), (66.0, 4.1)],
             h100: &[(18.0, 3.2), (34.0, 3.3), (50.0, 3.9), (66.0, 4.4)],

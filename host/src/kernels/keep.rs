@@ -9,8 +9,8 @@ use super::prepared::PassJob;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 
-/// The pass for a kernel that leaves KEEP to [`restore`]: there any other rule serves, because its
-/// results are overwritten.
+/// The pass for a kernel that leaves KEEP to [`restore`]: any other rule serves, as [`restore`]
+/// overwrites the results there.
 pub(super) fn left_out(pass: Pass) -> Pass {
     Pass { border: if pass.border == KEEP { REPLICATE } else { pass.border }, ..pass }
 }
@@ -27,7 +27,7 @@ pub(super) fn restore(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     unsafe { stream.enqueue(keep_edges, grid, &(job.pass, job.window)) }
 }
 
-/// Stores the pixels of a pass's source as its results.
+/// Copies the pixels of a pass's source to its results.
 pub(crate) fn copy(pass: &Pass, planes: u32, stream: &mut Stream) -> Result<()> {
     let grid = Grid::covering(&pass.region, pass.region.x0, BLOCK, BLOCK);
     let grid = stream.gpu().fitting(grid, planes);

@@ -35,13 +35,12 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         LinePasses::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
     },
     cost: |problem, machine| {
-        /// Microseconds for the second launch, and for a tile of each pass. By calculation.
+        /// Microseconds for the second launch and for one tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
         let (Some(error), Ok(passes)) = (problem.numbers.lines, LinePasses::find(problem)) else {
             return Cost::DECLINED;
         };
-        // Each uncertain result is resolved, or all are computed by exact passes, whichever is
-        // faster.
+        // Either each uncertain result is resolved, or exact passes compute all: the faster counts.
         let share = 2.0 * error;
         let settling = match problem.numbers.few {
             Some(few) => {
@@ -66,8 +65,8 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
 /// The error that leaves a quarter of the results uncertain. With more, other kernels are faster.
 const GREATEST_ERROR: f64 = 0.125;
 
-/// The least and the greatest `sum |tap|` of a row and of a column: f32 holds products and spectra
-/// then.
+/// The least and the greatest `sum |tap|` of a row and of a column with which products and spectra
+/// fit f32.
 const WEIGHTS: (f64, f64) = (1e-15, 1e15);
 
 /// The most taps of a row or a column.
@@ -88,14 +87,14 @@ struct Fit {
 }
 
 impl Fit {
-    /// Of rows, each term by itself. The times are microseconds for a million numbers that are
-    /// transformed and transformed back, by the length of a line: 8192x8192 f32, an H200.
+    /// For rows, each term by itself. Times are microseconds for a million numbers transformed and
+    /// transformed back, by the length of a line (8192x8192 f32, an H200).
     fn of_rows(taps: usize) -> Self {
         const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.65), (4096.0, 3.05)];
         Self::fastest((taps, 1), &ROWS, TIMES, false)
     }
 
-    /// Of the columns of so many terms; likewise. A sum of products has a kernel of its own.
+    /// For the columns of so many terms, likewise. A sum of products has a kernel of its own.
     fn of_columns(taps: usize, terms: usize, is_sum: bool) -> Self {
         const TIMES: Curve = &[(1024.0, 2.85), (2048.0, 3.25)];
         Self::fastest((taps, terms), &COLUMNS, TIMES, is_sum)
@@ -107,8 +106,7 @@ impl Fit {
         times: Curve,
         is_sum: bool,
     ) -> Self {
-        /// With so few results in a tile, a window that is not in parts takes longer than one in
-        /// parts.
+        /// With fewer results in a tile, a whole window takes longer than one in parts.
         const LEAST_RESULTS: usize = 64;
         let fits = kernels.iter().flat_map(|kernel| {
             let longest = kernel.size - LEAST_RESULTS;
@@ -208,16 +206,15 @@ fn weight(taps: &[f64]) -> f64 {
     taps.iter().map(|tap| tap.abs()).sum()
 }
 
-/// How far sums over bytes may be off, compared with the exact ones over the taps that define
-/// bytes.
+/// Error bounds of sums over bytes, compared with the exact sums over the whole taps.
 #[derive(Clone, Debug)]
 struct Errors {
-    /// For each term, what its row pass moves a sum by, for each root mean square of a tile and its
-    /// greatest sum: see [`Fit::units`].
+    /// For each term, the error of its row pass relative to root mean squares and to the greatest
+    /// sum of a tile: see [`Fit::units`].
     rows: Vec<[f64; 3]>,
-    /// What the column pass moves it by.
+    /// The error of the column pass, likewise.
     columns: [f64; 3],
-    /// What does not depend on the pixels.
+    /// The errors that do not depend on the pixels.
     others: f64,
     /// The bound for any bytes.
     all: f64,
@@ -240,7 +237,7 @@ impl Fact for Option<Errors> {
             let of_row = scaled(Fit::of_rows(row.len()).units(row), down);
             let of_column =
                 scaled(Fit::of_columns(column.len(), terms.len(), is_sum).units(column), 1.0);
-            // For bytes of any size: two lines have a root mean square that is greater than either.
+            // For any bytes: the root mean square of two lines is greater than that of either.
             let most = |[input, output, greatest]: [f64; 3], weight: f64| {
                 GREATEST * (input + output * weight) + f64::from(MIDDLE) * greatest * weight
             };
@@ -252,8 +249,8 @@ impl Fact for Option<Errors> {
             outside += f64::from(MIDDLE) * across * down;
             size += across * down;
         }
-        // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum
-        // with its product. Where a byte's sum is greater than 256, it is 255 anyway.
+        // The middle is rounded, and so are its sum with the rest, the point and the sum with its
+        // product. Sums above 256 become 255 in any case.
         let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
         // A table of taps may differ from its factors or terms.
         let apart = match (filter.dense_f64(), filter.sum()) {
@@ -272,8 +269,8 @@ impl Fact for Option<Errors> {
     }
 }
 
-/// How far sums over any bytes may be off; `None` if the filter is no product, nor the sum of one
-/// or two. Infinite if f32 has no room.
+/// The error bound of sums over any bytes; `None` if the filter is neither a product nor a sum of
+/// one or two. Infinite if f32 has no room.
 pub(crate) fn error(filter: &Filter) -> Option<f64> {
     if filter.products().is_empty() {
         return None;
@@ -294,7 +291,7 @@ fn middle(filter: &Filter) -> f64 {
     f64::from(MIDDLE) * all
 }
 
-/// What the pixel itself is multiplied by beside the products.
+/// The factor of the pixel itself, beside the products.
 fn point(filter: &Filter) -> f64 {
     filter.sum().map_or(0.0, |sum| sum.point)
 }
@@ -325,7 +322,7 @@ impl LinePasses {
         if cols.max(rows) > MOST {
             return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
         }
-        // Without a bound results are rounded from f32, whose error is no matter.
+        // Without a bound, results are rounded from f32, and the error does not matter.
         if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
             return Err(
                 format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into()
@@ -379,7 +376,7 @@ impl Launcher for LinePasses {
             1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MOST_TERMS],
             _ => blocks.scratch(behind, rows, stream)?,
         };
-        // The same memory, which is reserved already.
+        // The same memory: it is reserved by now.
         let marks = Marks { at: stream.scratch(behind)?, ..marks };
         let (middle, near) = (middle(filter) as f32, near(errors.others));
         let lines = |fit: &Fit,
@@ -493,7 +490,7 @@ impl Fit {
     }
 }
 
-/// Puts a kernel into the stream.
+/// Enqueues a kernel.
 ///
 /// # Safety
 /// As the kernel's contract says.

@@ -48,9 +48,9 @@ pub(super) static MATRIX: Kernel = Kernel {
             ],
             h100: &[(3.0, 0.97), (15.0, 1.42), (51.0, 3.6), (150.0, 10.8), (600.0, 63.0)],
         };
-        // For the first tile of a picture of few.
+        // The first tile, in us: small pictures have few.
         const FIRST: f64 = 8.0;
-        // To part channels.
+        // To split channels.
         const PARTED: f64 = 0.5;
         let (Some(digits), Ok(WindowProducts { layout, .. })) =
             (problem.numbers.window, WindowProducts::find(problem))
@@ -62,7 +62,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         let each = TIMES.on(machine, products as f64)
             + parted
             + machine.slower() * resolving(problem, digits.share);
-        // A small picture takes as long as a strip of 16 rows, for each step.
+        // A small picture takes the time of a strip of 16 rows, for each step.
         let step = if layout.parted { 0.5 } else { 0.3 };
         let steps = machine.slower() * step * layout.steps(problem.rows) as f64;
         Cost::of_bytes(LAUNCH + FIRST + (problem.millions() * each).max(steps))
@@ -77,7 +77,7 @@ impl WindowDigits {
         let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
         let steps = layout.steps(rows);
         let byte = |half: usize, digit: u32, band: usize, lane: usize, i: usize| {
-            // The last step may have a half too many, whose taps are zero.
+            // The last step may have one half too many: its taps are zero.
             let (row, number) = (half / halves, half % halves);
             let (group, turn) = (lane / 4, lane % 4);
             let result = 4 * (group / 2) + 2 * band + group % 2;
@@ -106,9 +106,8 @@ impl WindowDigits {
     }
 }
 
-/// The heights of strips among which the launch chooses. Taller ones have fewer rows in common, but
-/// rows of many of them are spread over memory: measured on an H200, 8192x8192 u8 under 3x3 74 us
-/// with 64 rows, 84 with 128.
+/// The heights that a launch may choose for strips. Higher strips share fewer rows, but spread
+/// accesses over memory: on an H200, 3x3 on 8192x8192 u8 takes 74 us with 64 rows, 84 us with 128.
 #[cfg(feature = "gpu")]
 const HEIGHTS: [u32; 4] = [64, 48, 32, 16];
 
@@ -128,14 +127,14 @@ impl WindowProducts {
                     .into(),
             );
         };
-        // Entries for a number of steps have a step for each row.
+        // An entry for a fixed number of steps takes one step a row.
         let fits = |layout: &Layout, entry: &Matrix| {
             let steps = entry.steps == 0 || (entry.steps, 2) == (problem.rows, layout.halves);
             entry.digits == digits.count && entry.parted == layout.parts() && steps
         };
         let find =
             |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
-        // To part channels takes time, too.
+        // Splitting channels takes time, too.
         let (layout, entry) = [false, true]
             .into_iter()
             .filter_map(|parted| find(Layout::new(channels, parted, problem)))
@@ -195,7 +194,7 @@ impl Launcher for WindowProducts {
             tiles: TILES,
             shared: self.shared_bytes(&ring),
             heights: &HEIGHTS,
-            // Rows of which no results are made yet are only brought.
+            // The first rows are only loaded: they complete no results.
             besides: 0.4 * f64::from((taps as u32 - 1).div_ceil(16)),
         };
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for

@@ -50,7 +50,7 @@ pub(crate) static KERNELS: [&Kernel; 12] = [
 ];
 
 impl Fact for Numbers {
-    /// Of the filter that a caller gave.
+    /// For the filter that a caller gave.
     fn of(filter: &Filter) -> Self {
         // Without memory for the view, whoever runs the plan says so.
         let view = filter.of_bytes().map_or(filter, |bytes| &bytes.filter);

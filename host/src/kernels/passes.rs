@@ -19,11 +19,11 @@ use crate::{Error, Filter, Result, Variant};
 /// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Blocks of a launch for each that a GPU runs at a time, unless a row of results has more. Few, as
-/// the passes mostly return at once: each further block would take time for nothing.
+/// Waves of blocks of a launch, unless a row of results needs more. Few, as the passes mostly
+/// return at once, and each further block costs time.
 const WAVES: u64 = 2;
 
-/// What the kernels take of a filter, but for its bands.
+/// What the kernels need of a filter, beside its bands.
 struct ExactTaps {
     /// For each term the sum of the row pass over bytes of 1.
     across: Vec<i64>,
@@ -60,7 +60,7 @@ fn bands_in_memory(job: &PassJob<'_>) -> Result<Vec<(u64, u64)>> {
     Ok(starts.map(|start| (start, start + row)).collect())
 }
 
-/// The bands of a filter's rows and columns as the kernels take them, a term's after the other's.
+/// The bands of a filter's rows and columns as the kernels read them, one term after the other.
 fn bands(filter: &Filter) -> Result<Vec<u32>> {
     let terms = filter.of_bytes()?.whole.two_terms().ok_or_else(no_product)?;
     let lines: Vec<&[i64]> =
@@ -83,8 +83,8 @@ fn bands(filter: &Filter) -> Result<Vec<u32>> {
     Ok(bands)
 }
 
-/// Counts the uncertain results in the pass's list. If they are more than this share, the list is
-/// empty then, and [`launch`] computes all results.
+/// Counts the uncertain results in the pass's list. Above this share, it empties the list, and
+/// [`launch`] computes all results.
 pub(crate) fn judge(job: &PassJob<'_>, few: f64, stream: &mut Stream) -> Result<()> {
     let region = &job.pass.region;
     let results =
@@ -99,8 +99,8 @@ pub(crate) fn judge(job: &PassJob<'_>, few: f64, stream: &mut Stream) -> Result<
     unsafe { stream.enqueue(passes_verdict, grid, &(job.pass, most)) }
 }
 
-/// Puts both passes into the stream, for bands of the region whose intermediate images are not too
-/// large. If the pass has a list, they compute only if the last [`judge`] says so.
+/// Enqueues both passes, in bands of the region whose intermediate images fit [`SCRATCH`]. If the
+/// pass has a list, they compute only if the last [`judge`] says so.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
@@ -108,7 +108,7 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let ExactTaps { across, ending } = ExactTaps::new(job.taps.given())?;
     let addresses = bands_in_memory(job)?;
     let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
-    // Rows that belong to two bands are computed twice: few, if a band has many times the window's.
+    // Rows between two bands are computed twice: few, if a band has many times the window's rows.
     let most = (SCRATCH / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);
     let band = (most - (window.rows as usize).min(most - 1)).max(1);
     for first in (region.y0 as usize..region.y1 as usize).step_by(band) {

@@ -20,14 +20,14 @@ pub(crate) struct Kernel {
     pub(crate) prepare: fn(&Problem) -> Result<Prepared, Why>,
     /// How long a problem takes on a machine.
     pub(crate) cost: fn(&Problem, &Machine) -> Cost,
-    /// Whether a plan may choose the kernel for its time, where nobody asked for the variant.
+    /// Whether a plan without a given variant may choose the kernel for its time.
     pub(crate) rule: fn(&Problem) -> Result<(), Why>,
 }
 
 /// A kernel prepared for a problem, ready for any pass of it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// What has no variants stores bytes made of bytes as they should be.
+    /// What the launch counts as. A kernel without a variant stores bytes correctly rounded.
     pub(crate) ran: Ran,
     pub(crate) launcher: Box<dyn Launcher>,
 }
@@ -44,36 +44,36 @@ impl Prepared {
 
 /// The launch of a prepared kernel.
 pub(crate) trait Launcher: Debug + Send + Sync {
-    /// Puts the kernels into the stream.
+    /// Enqueues the kernels.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()>;
 
     /// Whether the kernels take all channels of a pixel at once, and copy those that are not
-    /// filtered. Else each channel to filter is a plane of its own to them.
+    /// filtered. If not, they take each filtered channel as a plane.
     fn takes_pixels(&self) -> bool {
         false
     }
 
-    /// Whether all bytes made of bytes are right as the kernels store them: they leave none
-    /// uncertain, or resolve them.
+    /// Whether the kernels store all bytes correctly rounded: they leave no result uncertain, or
+    /// resolve it themselves.
     #[cfg(feature = "gpu")]
     fn settles(&self) -> bool {
         false
     }
 
-    /// The grid of tiles on which results depend, if they depend on one.
+    /// The grid of tiles that results depend on, if any.
     #[cfg(feature = "gpu")]
     fn tiles(&self, _: &crate::Filter) -> Option<Tiles> {
         None
     }
 
-    /// Bytes of scratch memory for each value of the source that a launch has, at most.
+    /// At most so many bytes of scratch memory for each source value of a launch.
     #[cfg(feature = "gpu")]
     fn scratch(&self) -> usize {
         0
     }
 
-    /// Bytes of scratch memory besides, however small the pass, at most.
+    /// Bytes of scratch memory in addition, for a pass of any size.
     #[cfg(feature = "gpu")]
     fn reserved(&self) -> u64 {
         0
@@ -86,8 +86,7 @@ pub(crate) trait Launcher: Debug + Send + Sync {
 pub(crate) struct Tiles {
     /// Rows of results in a tile.
     pub(crate) step: usize,
-    /// Rows that are read for a result: the window's, and those by which the last of its parts is
-    /// shorter than the others.
+    /// Rows read for a result: those of the window, rounded up to whole parts.
     pub(crate) reach: usize,
 }
 
@@ -98,7 +97,7 @@ pub(crate) struct PassJob<'a> {
     pub(crate) pass: gpu_kernels::abi::Pass,
     /// Channels of an image, as the pass counts them.
     pub(crate) channels: u32,
-    /// How many of them are filtered. All, unless the kernels take pixels.
+    /// How many of them are filtered: all, unless the kernels take pixels.
     pub(crate) filtered: u32,
     /// Channels of all images.
     pub(crate) planes: u32,
@@ -109,9 +108,9 @@ pub(crate) struct PassJob<'a> {
 
 #[cfg(feature = "gpu")]
 impl PassJob<'_> {
-    /// Images of f32 in the stream's scratch, behind its first bytes, a multiple of 128: for the
-    /// region's columns, these rows, as separate planes without gaps but for rows that begin at
-    /// multiples of 128 bytes.
+    /// Images of f32 in the stream's scratch memory, from byte `behind` on (a multiple of 128):
+    /// these rows of the region's columns, each channel as a plane, each row at a multiple of 128
+    /// bytes.
     pub(crate) fn scratch<const IMAGES: usize>(
         &self,
         behind: usize,

@@ -54,7 +54,7 @@ fn numerators(job: &PassJob<'_>) -> Result<Numerators> {
 
 /// The blocks of a launch: about one for each uncertain result of a small picture.
 fn blocks(job: &PassJob<'_>) -> u32 {
-    /// Of so many results hardly more than one is uncertain.
+    /// Results of which hardly more than one is uncertain.
     const RESULTS: u64 = 64;
     let region = &job.pass.region;
     let pixels =
@@ -72,8 +72,7 @@ struct Numerators {
 }
 
 impl Numerators {
-    /// Those that define a filter's bytes: words, and what these are, as if they began at
-    /// address 0.
+    /// Of a filter: the words to upload, and their layout as if they began at address 0.
     fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
         let table = |numerators: &[i64], by: whole::Divisor| {
             Ok((
@@ -115,7 +114,7 @@ impl Numerators {
         ))
     }
 
-    /// The same, where the words begin at an address.
+    /// The same with the words at an address.
     fn at(self, address: u64) -> Self {
         let moved = |(products, near): (Products, Near)| {
             let taps = if near.taps == 0 { 0 } else { near.taps + address };
@@ -125,7 +124,7 @@ impl Numerators {
     }
 }
 
-/// The taps of products as a table, rounded if need be.
+/// The taps of products as a table, rounded if necessary.
 struct RoundedTable {
     numerators: Vec<i64>,
     divisor: whole::Divisor,
@@ -134,7 +133,7 @@ struct RoundedTable {
 }
 
 impl RoundedTable {
-    /// Of small windows: under larger ones sums over products take less time, by calculation.
+    /// For small windows: in larger ones sums over products take less time, by calculation.
     fn near(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Option<Self>> {
         const MOST_TAPS: usize = 65 * 65;
         /// The greatest `sum |tap|` before the taps are rounded, as a power of two: below that of a

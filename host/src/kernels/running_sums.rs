@@ -26,7 +26,7 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
     },
     prepare: |problem| Sums::find(problem).map(|sums| Prepared::new(Variant::RunningSums, sums)),
     cost: |problem, machine| {
-        // For the first block of a picture of few.
+        // The first block, in us: small pictures have few.
         const FIRST: f64 = 6.0;
         match Sums::find(problem) {
             Ok(sums) => Cost::of_bytes(LAUNCH + FIRST + machine.slower() * sums.time(problem)),
@@ -66,11 +66,11 @@ struct Sums {
 /// Rows of a strip, among which a launch chooses.
 const HEIGHTS: [u32; 11] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512];
 
-/// The greatest reach with which a warp by itself has enough results.
+/// The greatest reach at which one warp has enough results.
 const NEAR: usize = 144;
 
-/// What a row takes that is added up before the first result, of one with results; and how many of
-/// these a strip takes as long as besides.
+/// The time of a row that completes no results, relative to a row that does; and the fixed time of
+/// a strip, in such rows.
 const BEFORE: f64 = 0.15;
 const BESIDES: f64 = 6.0;
 
@@ -87,7 +87,7 @@ impl Sums {
         }
         let reach = (cols - 1) * channels;
         let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && divisor <= NEAR_DIVISOR;
-        // Most of a block's columns are to be results', with as few warps as that needs.
+        // The fewest warps with which most of a block's columns are results.
         let has_results = |warps: &i32| 2 * 4 * words(*warps, reach as i32) >= 32 * VALUES * warps;
         let warps = match is_near {
             true => 1,
@@ -117,11 +117,11 @@ impl Sums {
         (values + 3).div_ceil(4 * words(self.warps, self.reach) as usize)
     }
 
-    /// The height of strips with which all are soonest done, where so many run at a time; and how
-    /// many rows all of these take then.
+    /// The height of strips that ends soonest, where `slots` strips run at a time; and the rows
+    /// that this takes.
     fn height(&self, rows: usize, strips: impl Fn(usize) -> f64, at_once: f64) -> (u32, f64) {
-        /// Strips at the image's edge come first, and take as long as so many others: what is left
-        /// is done meanwhile.
+        /// The time of a strip at the image's edge, relative to another. These come first, and the
+        /// others run meanwhile.
         const EDGE: f64 = 2.5;
         let each = |height: u32| f64::from(height) + BESIDES + BEFORE * (rows - 1) as f64;
         let waves = |height: u32| strips(height as usize) / at_once;
@@ -133,7 +133,7 @@ impl Sums {
 
     /// Microseconds on an H200.
     fn time(&self, problem: &Problem) -> f64 {
-        /// For a row of a strip, where a GPU is full, of a near entry and of a warp of a far one.
+        /// For a row of a strip on a full GPU: a near entry, and a warp of a far entry.
         const ROW: [f64; 2] = [1.15, 1.6];
         const MULTIPROCESSORS: f64 = 132.0;
         const SHARED: f64 = 228.0 * 1024.0;

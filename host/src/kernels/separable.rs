@@ -41,7 +41,7 @@ pub(super) static SEPARABLE: Kernel = Kernel {
             // The pair of 102 taps was timed on an H200 alone.
             h100: &[(10.0, 6.0), (34.0, 6.5), (66.0, 12.3), (102.0, 14.0)],
         };
-        // Of sums, their columns of any number of taps; from an H200 alone.
+        // Sums of products, with columns of any number of taps; from an H200 alone.
         const SUMMED: Times = Times {
             h200: &[(18.0, 10.5), (34.0, 12.5), (66.0, 22.0), (130.0, 39.0)],
             h100: &[(18.0, 14.0), (34.0, 17.0), (66.0, 28.0), (130.0, 48.0)],
@@ -58,7 +58,7 @@ pub(super) static SEPARABLE: Kernel = Kernel {
             None if known => TIMES,
             None => ANY,
         };
-        // To fill the device a second time, and of pixels that are stored.
+        // The second launch, in us; and how many times as long stored pixels take.
         const SECOND: f64 = LAUNCH;
         const STORED: f64 = 1.2;
         let passes = by_exact_passes(problem);
@@ -70,7 +70,7 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         let cost = Cost::of(Variant::Separable, problem, own);
         Cost { time: passes.unwrap_or(cost.time), ..cost }
     },
-    // Exact passes are this variant's.
+    // Exact passes count as this variant.
     rule: |_| Ok(()),
 };
 
@@ -90,8 +90,8 @@ pub(super) enum ColumnPass {
         entry: TapsEntry<(Pass, Window, Plane)>,
     },
     Any(Entry<(Pass, Window, Plane, *const f32)>),
-    /// For sums: then come how many terms there are, the second one's image, and what is outside
-    /// it.
+    /// For sums: the arguments go on with the number of terms, the second term's image, and the
+    /// value outside it.
     Summed {
         terms: usize,
         entry: Entry<(Pass, Window, Plane, i32, Plane, f32, *const f32)>,
@@ -273,7 +273,7 @@ impl ColumnPass {
         stream: &mut Stream,
     ) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
-        // A row that holds the border's value everywhere has its filtered value everywhere.
+        // The row pass maps a row of the border's value to this value.
         let filtered = |term| -> crate::Result<f32> {
             let taps = &job.taps.row(term)?[..window.cols as usize];
             Ok(taps.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(pass.outside, sum)))

@@ -37,7 +37,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         MatrixPasses::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes))
     },
     cost: |problem, machine| {
-        // By products for 256 results, those of rows that tiles share counted; for one channel.
+        // By products for 256 results, rows that tiles share included; one channel.
         const POINTS: Curve = &[
             (19.0, 1.5),
             (26.0, 1.5),
@@ -52,9 +52,9 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
             (155.0, 8.7),
             (245.0, 14.0),
         ];
-        // For the first strip of a picture of few.
+        // The first strip, in us: small pictures have few.
         const FIRST: f64 = 9.0;
-        // Strips that a multiprocessor needs to be busy.
+        // Strips that keep a multiprocessor busy.
         const BUSY: f64 = 12.0;
         const TIMES: Times = Times { h200: POINTS, h100: POINTS };
         let (Some(share), Ok(passes)) = (problem.numbers.terms, MatrixPasses::find(problem)) else {
@@ -113,8 +113,8 @@ impl ProductDigits {
             self.terms.iter().flat_map(|term| term.column.iter().copied()).collect();
         let rows = columns.len() / terms;
         fragments(pairs, &columns, &|group, upper, block, i| {
-            // A lane's four rows of a block are two neighbours, and two that are 8 rows further
-            // down. The blocks of two terms come in turn.
+            // A lane's four rows of a block are two neighbours and the two 8 rows further down. The
+            // blocks of two terms alternate.
             let row = 16 * (block / terms) + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
             let tap = row.checked_sub(group + 8 * upper).filter(|&tap| tap < rows)?;
             Some(block % terms * rows + tap)
@@ -129,10 +129,10 @@ impl ProductDigits {
 #[cfg(feature = "gpu")]
 const FRAGMENT: usize = 384;
 
-/// The most steps of all row passes for which channels are never parted.
+/// Up to so many steps of all row passes, channels are never split.
 const MOST_STEPS: usize = 3;
 
-/// The heights of strips among which the launch chooses. Taller ones share fewer rows.
+/// The heights that a launch may choose for strips. Higher strips share fewer rows.
 const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
@@ -143,7 +143,7 @@ struct MatrixPasses {
     terms: usize,
     /// Blocks of 16 rows that 16 rows of results need, of each term.
     blocks: usize,
-    /// Whether the window's own pixel is added besides.
+    /// Whether a multiple of the pixel itself is added.
     point: bool,
     entry: &'static SeparableMatrix,
 }
@@ -158,13 +158,13 @@ impl MatrixPasses {
             );
         }
         let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));
-        // To part channels takes time for each 16 values of a row, too: measured from 9 to 101
-        // taps, in pictures of 640x480 to 4096x4096.
+        // Splitting channels takes time for each 16 values of a row: measured with 9 to 101 taps,
+        // on 640x480 to 4096x4096 pixels.
         let parted = channels > 2
             && terms * plain.steps(1) > MOST_STEPS
             && plain.halves >= 2 * apart.halves + 2;
         let layout = if parted { apart } else { plain };
-        // A block is added up at least, and one is stored.
+        // At least one block is summed and one is stored.
         let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
         let takes = |entry: &&SeparableMatrix| {
             (entry.blocks == 0 || entry.blocks == blocks)
@@ -177,8 +177,8 @@ impl MatrixPasses {
         Ok(passes)
     }
 
-    /// The rows of a strip. Those of all blocks are fetched, and kept as long as their values are
-    /// added: results lie `anchor_y` rows below their window's first row.
+    /// The rows of a strip. The rows of all blocks are loaded, and kept while their values are
+    /// still added: results lie `anchor_y` rows below their window's first row.
     fn ring(&self, anchor_y: usize) -> Ring {
         let kept = if self.point { self.blocks - anchor_y / 16 } else { 1 };
         self.layout.ring(self.entry.tiles, kept, (16 * self.blocks - 15, anchor_y))
@@ -202,21 +202,20 @@ impl MatrixPasses {
         (self.terms * self.blocks).div_ceil(2)
     }
 
-    /// Products for 256 results, and as many more as it takes as long to part channels as.
+    /// Products for 256 results; splitting channels counts as the products that take the same time.
     fn products(&self) -> f64 {
         const PARTED: f64 = 7.0;
-        /// Most strips of large pictures have as many rows.
+        /// Rows of most strips of large pictures.
         const HEIGHT: f64 = 96.0;
         let twice = (HEIGHT + 16.0 * (self.blocks - 1) as f64) / HEIGHT;
         let parted = if self.layout.parted { PARTED * self.layout.halves as f64 } else { 0.0 };
         6.0 * (self.terms * self.steps()) as f64 * twice + 12.0 * self.pairs() as f64 + parted
     }
 
-    /// The most strips that a multiprocessor works on at a time, as registers allow.
+    /// The most strips at a time on a multiprocessor, limited by registers.
     const MOST_STRIPS: f64 = 16.0;
 
-    /// Strips that one multiprocessor of an H200 works on at a time, as its shared memory has room
-    /// for them.
+    /// Strips at a time on a multiprocessor of an H200, limited by shared memory.
     fn strips(&self) -> f64 {
         const SHARED: f64 = 228.0 * 1024.0;
         const RESERVED: f64 = 1024.0;
@@ -225,11 +224,11 @@ impl MatrixPasses {
             .clamp(1.0, Self::MOST_STRIPS)
     }
 
-    /// Microseconds of a strip at the image's edge, and to resolve few results: what a small
-    /// picture takes. From an H200.
+    /// Microseconds of a strip at the image's edge, with few results to resolve: the time of a
+    /// small picture. From an H200.
     fn strip(&self, problem: &Problem) -> f64 {
-        /// For 16 rows, and for each half of 16 bytes of them, without and with parted channels;
-        /// where shared memory has room for the most strips.
+        /// For 16 rows, and for each half of 16 bytes in them, without and with split channels, if
+        /// shared memory has room for the most strips.
         const ROWS: [(f64, f64); 2] = [(0.0, 0.45), (2.2, 0.95)];
         /// For each tap.
         const SETTLED: f64 = 0.001;
@@ -273,7 +272,7 @@ impl Launcher for MatrixPasses {
             steps: self.steps() as i32,
             last: if self.layout.halves.is_multiple_of(2) { 16 } else { 0 },
             blocks: self.blocks as i32,
-            // The second is not looked at, if there is one alone.
+            // With one term, the kernel does not read the second.
             across: [0, self.terms - 1].map(|term| across(&whole.terms[term])),
             point: whole.point,
             ring,

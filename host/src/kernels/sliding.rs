@@ -49,7 +49,8 @@ pub(super) static SLIDING: Kernel = Kernel {
     rule: |problem| estimates(problem, Variant::DirectSliding),
 };
 
-/// Where a million results take so long, with these entries for values in memory order.
+/// The cost for `each` microseconds per million results. `flat` are the variant's entries for
+/// values in memory order.
 pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost {
     let own = in_strips(problem, each);
     if problem.rounding.is_some() {
@@ -58,8 +59,8 @@ pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost 
         let Cost { rank, time } = Cost::with_resolving(problem, own);
         return Cost { rank, time: time + split };
     }
-    // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are
-    // taken in memory order, too; others pass through shared memory.
+    // The times were measured on bytes made of bytes. Values of 16 bits take 0.9 times as long in
+    // memory order, and 1.7 times as long through shared memory.
     let slower = match problem.source {
         Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
         Scalar::F32 => 1.0,
@@ -103,11 +104,11 @@ const START: u32 = 4;
 
 /// How strips get their heights.
 struct Heights {
-    /// The greatest height, for up to so many taps: measured on an H200, and taken for all GPUs.
+    /// Numbers of taps, each with the greatest height for up to so many: measured on an H200, used
+    /// for all GPUs.
     most: &'static [(i32, u32)],
-    /// What a row of all strips takes where a multiprocessor has a single block, as a part of what
-    /// it takes with as many as fit: in between, time grows with the blocks of the multiprocessor
-    /// that has most.
+    /// The time for a row of all strips with one block on each multiprocessor, relative to the time
+    /// with as many blocks as fit. In between, time grows with the most blocks on a multiprocessor.
     alone: f64,
 }
 
@@ -148,13 +149,12 @@ const PARTED: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 }
 /// The most rows of a strip of values in memory order.
 const MOST_FLAT: u32 = 84;
 
-/// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of
-/// what a full GPU takes for a row of all its strips.
+/// The time of a strip for a row when it runs alone, relative to a full GPU's time for a row of all
+/// strips.
 ///
-/// A launch takes as long as a full GPU needs for all rows, and then for a strip by itself: many
-/// strips end at different times, so what counts is their number, not how many waves that is.
-/// Measured on an H200, us, for heights of strips; in bold the one that is nearest to the chosen
-/// one:
+/// A launch takes the time of a full GPU for all rows, then that of one strip alone: strips end at
+/// different times, so their number counts, not the number of waves. Measured on an H200, us, by
+/// the height of strips; bold is nearest to the chosen height:
 ///
 /// | u8 | 4 | 6 | 8 | 12 | 24 | 32 | 40 | 48 |
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -180,13 +180,13 @@ pub(super) struct Strips {
 struct Parted {
     strip: sliding::Parted,
     channels: u32,
-    /// The kernel for values in memory order, if there is one: for passes that
-    /// [`flat_takes`].
+    /// The kernel for values in memory order, if there is one, for passes that [`flat_takes`]
+    /// accepts.
     flat: Option<&'static Flat>,
 }
 
 impl Strips {
-    /// The launch of the table's entry, which takes this of a filter, for the problem's window.
+    /// The launch of the table's entry for the problem's window, with these taps of the filter.
     pub(super) fn prepare(
         variant: Variant,
         taken: Taken,
@@ -249,8 +249,8 @@ impl Strips {
     /// multiprocessors.
     ///
     /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a
-    /// launch ends with its last strip, so the strips should also fill whole waves, or all
-    /// multiprocessors alike.
+    /// launch ends with its last strip, so the strips should also fill whole waves, or load all
+    /// multiprocessors equally.
     #[cfg(any(feature = "gpu", test))]
     fn rows(
         &self,
@@ -274,7 +274,7 @@ impl Strips {
             };
             f64::from(rows + taps as u32 - 1 + START) * ((blocks / places) as f64 + last)
         };
-        // A strip's rows of input are whole groups: those that complete no row of it would be
+        // A strip reads whole groups of rows. Rows of a group that complete no result would be
         // computed for nothing.
         let all = (1..=most.div_ceil(step)).map(|groups| groups * step - (taps as u32 - 1) % step);
         all.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(step)
@@ -367,7 +367,7 @@ impl Launcher for Strips {
         }
         let taps = self.taps(job)?;
         let (strip, across) = wide(pixels);
-        // As few warps without work as can be.
+        // The number of warps that leaves the fewest idle.
         let warps = across.div_ceil(across.div_ceil(WARPS));
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;

@@ -1,5 +1,5 @@
-//! What kernels on the tensor cores share: what problems they take, where a strip's rows lie, and
-//! the launch. Goes with `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
+//! What kernels on the tensor cores share: their limits, the layout of a strip's rows, and the
+//! launch. It goes with `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
 
 use gpu_kernels::abi::scalar;
 #[cfg(feature = "gpu")]
@@ -27,8 +27,8 @@ pub(super) fn no_form(variant: Variant) -> Error {
     Error::Unsupported { variant: variant.name(), reason }
 }
 
-/// The channels side by side, if kernels on the tensor cores take them, and the types, the border
-/// and the width.
+/// The channels side by side, if kernels on the tensor cores take them, the types, the border and
+/// the width.
 pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     let Problem { source, target, width, border, side_by_side: channels, .. } = *problem;
     if (source, target) != (Scalar::U8, Scalar::U8) {
@@ -47,15 +47,15 @@ pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     Ok(channels)
 }
 
-/// Where the bytes lie that a row of taps needs.
+/// The layout of the bytes that a row of taps needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Layout {
     /// Channels side by side.
     pub(super) channels: usize,
-    /// Whether they are parted: a value is a pixel then, and each channel is a tile.
+    /// Whether they are split: then a value is a pixel, and each channel is a tile.
     pub(super) parted: bool,
-    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of
-    /// 4, so that four results of a lane are a word.
+    /// How many values left of a strip its rows begin: at a multiple of 16 in memory. It is a
+    /// multiple of 4, so that four results of a lane are a word.
     pub(super) left: usize,
     /// How many of them are not needed.
     pub(super) lead: usize,
@@ -70,8 +70,8 @@ impl Layout {
         let Problem { cols, anchor_x, .. } = *problem;
         let apart = if parted { 1 } else { channels };
         let ahead = apart * anchor_x;
-        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs
-        // no more halves.
+        // Results at multiples of 16 or 8 bytes are written in fewer pieces, if that needs no more
+        // halves.
         let layout = |multiple: usize| {
             let left = ahead.next_multiple_of(multiple);
             let lead = left - ahead;
@@ -91,7 +91,7 @@ impl Layout {
         if self.parted { 1 } else { self.channels }
     }
 
-    /// The channels that are parted; 1 for none.
+    /// The channels that are split; 1 for none.
     pub(super) fn parts(&self) -> usize {
         if self.parted { self.channels } else { 1 }
     }
@@ -102,15 +102,15 @@ impl Layout {
         (rows * self.halves).div_ceil(2)
     }
 
-    /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those
-    /// that are under way.
+    /// The ring of a strip of `tiles`. It holds `groups` of 16 rows, and those that are being
+    /// loaded.
     pub(super) fn ring(
         &self,
         tiles: usize,
         groups: usize,
         (rows, anchor_y): (usize, usize),
     ) -> Ring {
-        // What is loaded by way of registers has come when it is put there.
+        // Rows loaded through registers are complete when they enter the ring.
         let (pieces, bytes, ahead) = if self.parted {
             (4 * self.halves, 16 * self.halves * self.channels, 0)
         } else {
@@ -139,25 +139,24 @@ pub(super) struct Strips<'a> {
     pub(super) tiles: usize,
     /// Bytes of shared memory that a block needs.
     pub(super) shared: u32,
-    /// The numbers of rows among which the launch chooses.
+    /// The heights that the launch may choose.
     pub(super) heights: &'a [u32],
-    /// How many times 16 rows of results the rest of a strip's work takes as long as.
+    /// The fixed time of a strip, in units of 16 rows of results.
     pub(super) besides: f64,
 }
 
-/// The height of strips with which all are soonest done: of those with so many rows there are so
-/// many waves.
+/// The height of strips that ends soonest; `waves` gives the waves for a height.
 ///
-/// Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all
-/// strips, and half as long again. Strips of a first wave run at the same time, however few they
-/// are; later ones begin as soon as there is room.
+/// Measured on an H200: a lone strip takes 1.57 times as long for 16 rows as a full GPU takes for
+/// 16 rows of all strips. The strips of the first wave run together; later ones begin as soon as
+/// there is room.
 pub(super) fn height_of_strips(heights: &[u32], besides: f64, waves: impl Fn(u32) -> f64) -> u32 {
     let cost = |rows: u32| (f64::from(rows / 16) + besides) * (waves(rows).max(1.0) + 0.57);
     heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights")
 }
 
-/// Puts a kernel into the stream that slides down strips; then, if the border says so, the one that
-/// copies the pixels to keep. Strips have the one of the heights with which all are soonest done.
+/// Enqueues a kernel that slides down strips, then, for a KEEP border, the kernel that copies
+/// pixels. The strips have the height that ends soonest.
 ///
 /// # Safety
 /// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the

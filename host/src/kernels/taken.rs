@@ -1,6 +1,6 @@
 //! Which taps a kernel takes.
 
-/// Which of a step's numbers a kernel takes.
+/// The numbers of a step that a kernel reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Every tap of the window.

@@ -1,5 +1,4 @@
-//! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what
-//! decides them then.
+//! Which bytes a kernel's sums leave uncertain, what resolves them, and how long that takes.
 
 use super::fourier::size;
 use crate::filter::OfBytes;
@@ -9,25 +8,23 @@ use crate::round::{self, Bound, Order};
 use crate::spectrum::folded::LeftOut;
 use crate::{Family, Filter, Variant, Why};
 
-/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one resolves what is
-/// uncertain.
+/// How bytes are rounded where a kernel tests its sums and lists the uncertain results.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncertainty {
-    /// A sum whose distance from an integer is at least this is uncertain; `None` if no sum ever
-    /// is.
+    /// A sum at least this far from an integer is uncertain; `None` if no sum ever is.
     pub(crate) near: Option<f32>,
     /// The share of results that are uncertain if sums are spread evenly.
     share: f64,
-    /// The least share of results that the list has room for.
+    /// The share of results that the list has room for at least.
     least: f64,
-    /// When exact passes compute all results, if they ever do.
+    /// When exact passes compute all results, if ever.
     pub(crate) passes: Option<Exactly>,
 }
 
 /// When exact passes compute all results: see `passes.rs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Exactly {
-    /// In place of an estimate.
+    /// Always, without an estimate.
     Always,
     /// If more than this share of an estimate's results are uncertain.
     Beyond(f64),
@@ -37,7 +34,7 @@ impl Uncertainty {
     /// No result is uncertain.
     pub(crate) const NONE: Self = Self { near: None, share: 0.0, least: 0.0, passes: None };
 
-    /// Of the bytes that a variant's kernel makes of bytes with a filter, on a machine.
+    /// For a variant's kernel and a filter over bytes, on a machine.
     #[cfg(feature = "gpu")]
     pub(crate) fn new(variant: Variant, filter: &Filter, machine: &Machine) -> crate::Result<Self> {
         let OfBytes { filter: view, .. } = filter.of_bytes()?;
@@ -61,7 +58,7 @@ impl Uncertainty {
                 return Ok(Self { near, share, least, passes });
             }
         };
-        // These kernels know for themselves which sums are uncertain.
+        // These kernels test their sums against a bound of their own.
         Ok(match share.filter(|&share| share > 0.0) {
             None => Self::NONE,
             Some(share) => Self {
@@ -73,8 +70,8 @@ impl Uncertainty {
         })
     }
 
-    /// Places of each of so many segments of a list for so many results: four times those expected,
-    /// and those of [`least_listed`].
+    /// Places in each of the list's `segments` for `results`: four times the expected number, at
+    /// least the share of [`least_listed`].
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
         const MOST: f64 = 16384.0;
         let evenly = results as f64 / segments as f64;
@@ -101,7 +98,7 @@ pub(super) fn share(problem: &Problem, order: Order) -> f64 {
     problem.rounding.map_or(0.0, |rounding| rounding.share(order))
 }
 
-/// Whether exact passes make a problem's bytes where this variant was asked for.
+/// Whether exact passes make a problem's bytes in place of this variant.
 pub(crate) fn goes_by_passes(problem: &Problem, variant: Variant) -> bool {
     let order =
         order(variant, (problem.cols, problem.rows), problem.point, problem.place.machine());
@@ -109,7 +106,7 @@ pub(crate) fn goes_by_passes(problem: &Problem, variant: Variant) -> bool {
     problem.rounding.is_some() && problem.numbers.few.is_some_and(is_more)
 }
 
-/// The rule of kernels that estimate bytes, unless exact passes would be launched in their place.
+/// The rule of kernels that estimate bytes: exact passes must not take their place.
 pub(super) fn estimates(problem: &Problem, variant: Variant) -> Result<(), Why> {
     if goes_by_passes(problem, variant) {
         return Err("bytes of such taps are made by two exact passes, as separable's".into());
@@ -117,15 +114,15 @@ pub(super) fn estimates(problem: &Problem, variant: Variant) -> Result<(), Why> 
     Ok(())
 }
 
-/// Microseconds to resolve such a share of a million results. By calculation, for an H200.
+/// Microseconds to resolve `share` of a million results. By calculation, for an H200.
 pub(super) fn resolving(problem: &Problem, share: f64) -> f64 {
     const RESULT: f64 = 200.0;
     const TAP: f64 = 0.4;
     share * (RESULT + TAP * problem.taps())
 }
 
-/// Microseconds that exact passes take for a million results: 801 and 8001 taps on 8192x8192, an
-/// H100.
+/// Microseconds of exact passes for a million results. Measured with 801 and 8001 taps on
+/// 8192x8192, an H100.
 pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
     const RESULT: f64 = 6.0;
     const ROW_TAP: f64 = 0.025;
@@ -133,8 +130,8 @@ pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
     RESULT + terms as f64 * (ROW_TAP * (cols + 15) as f64 + COLUMN_TAP * (rows + 15) as f64)
 }
 
-/// The share of uncertain results beyond which exact passes over all results are faster than to
-/// resolve each; `None` if they do not take the filter, or if they are hardly ever faster.
+/// The share of uncertain results above which exact passes over all results are faster than
+/// resolving each; `None` if they do not take the filter or are hardly ever faster.
 pub(crate) fn few(filter: &Filter) -> Option<f64> {
     /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
     const RESOLVE: f64 = 0.09;
@@ -144,13 +141,13 @@ pub(crate) fn few(filter: &Filter) -> Option<f64> {
     (share < 0.5).then_some(share)
 }
 
-/// The share of results that a list has room for at least, so that it is seldom too short: pictures
-/// have areas where all is uncertain.
+/// The share of results that the list has room for at least. Pictures have areas where all results
+/// are uncertain; a list that is too short costs a pass over all of them.
 fn least_listed(filter: &Filter, ties: f64) -> f64 {
-    /// Of sums that are often ties: pictures of two values and gradients have many more.
+    /// For sums that are often ties: pictures of two values and gradients have many.
     const TIES: f64 = 0.2;
-    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256,
-    /// each of which is uncertain or not, wherever it comes.
+    /// For a row or a column of taps: over equal pixels a result is one of 256 sums, which is
+    /// uncertain everywhere or nowhere.
     const LINE: f64 = 0.06;
     const LEAST: f64 = 0.01;
     if ties > 0.0 {

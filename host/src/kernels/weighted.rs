@@ -63,7 +63,7 @@ fn weights_of_bytes(job: &PassJob<'_>) -> Result<Weights> {
     Ok(weights(address, whole, size))
 }
 
-/// What is to be in memory of a filter's whole taps: see [`Weights`].
+/// A filter's whole taps as the kernel reads them: see [`Weights`].
 fn numbers(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<i64>> {
     match &whole.taps {
         WholeTaps::Table(taps) => {

@@ -23,8 +23,8 @@ use super::tiles;
 #[cfg(feature = "gpu")]
 use super::tiling::{SpectraTable, Tiling, taps_of, tiles_of};
 
-/// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their
-/// numbers stay in its level-2 cache, nearly all of them.
+/// The most pairs at a time: enough to fill a GPU, and few enough that nearly all their numbers
+/// stay in the level-2 cache.
 #[cfg(feature = "gpu")]
 const TOGETHER: u32 = 6;
 
@@ -37,14 +37,14 @@ pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
     split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)
 }
 
-/// Microseconds for the pairs of tiles of a column of them: for each pair, for the share of its
-/// rows that are read, and of those that hold results. From an H200.
+/// Microseconds for a column of pairs of tiles: for each pair, for the share of its rows that is
+/// read, and for the share that holds results. From an H200.
 fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
     const RESULTS: f64 = 5.5;
     let cut = shape.cut(taps);
-    // Both tiles of a stacked pair are read and stored, as those beside each other.
+    // Both tiles of a stacked pair are read and stored, like those side by side.
     let tall = f64::from(shape.results(&cut).1);
     let stacked = tall / f64::from(Large::results(cut.rows));
     let (pairs, height) = ((f64::from(height) / tall).ceil(), f64::from(height) / stacked);
@@ -53,13 +53,13 @@ fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine
     machine.slower() * f64::from(cut.count) * (PAIR * pairs + read + RESULTS * share(height))
 }
 
-/// What takes an image's columns: large tiles, and those that do not fill a folded one, large or
-/// small tiles.
+/// How an image's columns are taken: large folded tiles, and other tiles for the columns that do
+/// not fill one.
 #[derive(Clone, Copy, Debug)]
 struct Split {
-    /// How many columns the former take.
+    /// Columns in large folded tiles.
     whole: i32,
-    /// How the others are taken, if there are any: by large tiles, or by small ones.
+    /// How the others are taken, if there are any: stacked large tiles or folded small ones.
     rest: Option<Packing>,
     /// Microseconds for a plane.
     time: f64,
@@ -106,7 +106,7 @@ pub(super) struct Launch {
     pub(super) shape: TileShape,
     /// Whether pixels and results are in planes of f32.
     pub(super) of_planes: bool,
-    /// What can take columns that do not fill a folded tile.
+    /// Small tiles that can take columns which do not fill a folded one.
     pub(super) small: Option<tiles::Launch>,
 }
 
@@ -161,7 +161,7 @@ impl Launcher for Launch {
 
 #[cfg(feature = "gpu")]
 impl Launch {
-    /// Takes a job in large tiles of a shape.
+    /// Enqueues a job in large tiles of a shape.
     fn pairs(&self, shape: TileShape, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::kernels::fourier as kernels;
 
@@ -196,7 +196,7 @@ impl Launch {
         let together = TOGETHER.min(count);
         let bytes = (u64::from(together) * Large::NUMBERS).next_multiple_of(128) as usize;
         let pass = tiling.pass(job, bytes, stream)?;
-        // The same memory, if it is reserved already.
+        // The same memory, if it is reserved by now.
         let numbers = stream.scratch(bytes)?;
         let spectra = spectra.numbers;
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);

@@ -69,8 +69,8 @@ pub(super) static FOURIER: Kernel = Kernel {
         })
     },
     cost: |problem, machine| {
-        // For the first tile of a picture of few; and of pixels that are stored, bytes made of
-        // bytes and others.
+        // The first tile, in us; and how many times as long stored pixels take: bytes made of
+        // bytes, and others.
         const FIRST: f64 = 25.0;
         const STORED: [f64; 2] = [1.07, 1.2];
         let each = if is_large(problem, machine) {
@@ -86,8 +86,8 @@ pub(super) static FOURIER: Kernel = Kernel {
         if problem.makes_bytes() { Cost { rank: cost.time, ..cost } } else { cost }
     },
     rule: |problem| {
-        // Of pixels of one value a sum is that value then, which is never uncertain; else all of a
-        // flat part of a picture could be.
+        // Over equal pixels, a filter that keeps levels gives that value, which is never uncertain.
+        // With other filters, all results of a flat area could be uncertain.
         let keeps_levels = problem.rounding.is_some_and(|rounding| rounding.keeps_levels);
         let by_passes = keeps_levels && goes_by_passes(problem, Variant::Separable);
         if problem.rounding.is_some() && problem.separable && !by_passes {

@@ -7,20 +7,20 @@ use crate::problem::machine::Machine;
 use crate::round::Order;
 use crate::spectrum::folded::{Packing, TileShape, greatest_side};
 
-/// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped
-/// around.
+/// The entry for a machine, with the largest tile that fits: larger tiles lose a smaller share to
+/// wrap-around.
 pub(super) fn largest(machine: &Machine) -> Option<&'static Tiled> {
     ENTRIES.iter().find(|tiled| tiled.shared as usize <= machine.shared_memory)
 }
 
-/// Tiles of `size` that can take columns which do not fill a large folded tile: folded ones, if no
-/// tap is left out of the spectra.
+/// Tiles of `size` for columns that do not fill a large folded tile: folded ones, if no tap is left
+/// out of the spectra.
 pub(super) fn small(problem: &Problem, size: i32) -> Option<TileShape> {
     Some(shape_of(problem, size)).filter(|shape| shape.packing == Packing::Folded && !problem.point)
 }
 
-/// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is
-/// no room for tiles of 128, folding does not spare large ones.
+/// Whether a window's tiles are large. The picture's size has no part in it, so that it does not
+/// decide bits. Without room for tiles of 128, folding does not avoid large tiles.
 pub(super) fn is_large(problem: &Problem, machine: &Machine) -> bool {
     are_large((problem.cols, problem.rows), problem.makes_bytes(), machine)
 }
@@ -41,9 +41,9 @@ pub(super) fn shape_of(problem: &Problem, size: i32) -> TileShape {
     TileShape::new((problem.cols, problem.rows), size, problem.makes_bytes())
 }
 
-/// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns
-/// and rows. Where large tiles leave the anchor's tap out, and there is no room for them, that of
-/// the largest tiles with it.
+/// The order that bounds the error of a GPU's sums over bytes, for a window of so many columns and
+/// rows. If large tiles would leave the anchor's tap out but have no room, the bound of the largest
+/// tiles with this tap.
 pub(in crate::kernels) fn order(
     taps: (usize, usize),
     leaves_point_out: bool,

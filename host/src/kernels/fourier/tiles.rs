@@ -18,7 +18,7 @@ pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) ->
         h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
         h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
     };
-    // Of windows in parts, whose sums are read again for each; from an H200 alone.
+    // Windows in parts: each part reads the sums again; from an H200 alone.
     const PARTED: Times = Times {
         h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
         h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
@@ -40,7 +40,7 @@ pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) ->
 pub(super) struct Launch {
     pub(super) shape: TileShape,
     pub(super) tiled: &'static Tiled,
-    /// That of its entries which takes the problem.
+    /// The entry of `tiled` for the problem.
     pub(super) entry: Entry<(Pass, Parts, *const f32)>,
 }
 
@@ -51,10 +51,9 @@ fn count(parts: &Parts, down: u32) -> u64 {
     parts.across as u64 * u64::from(down) + u64::from(halves)
 }
 
-/// Whether so many blocks that take tiles in turn are done sooner than with some each that follow
-/// each other. Tiles in the first and the last column take half as long again, as some of their
-/// columns lie outside the image: a block whose turns come to those columns alone would be waited
-/// for.
+/// Whether `blocks` end sooner if they take tiles round-robin than if each takes a run of tiles.
+/// Tiles in the first and the last column take half as long again, as some of their columns lie
+/// outside the image. Round-robin, a block could get only those, and end last.
 #[cfg(feature = "gpu")]
 fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
     let (across, tiles) = (parts.across as u64, count(parts, down));
@@ -101,7 +100,7 @@ impl Launcher for Launch {
             block: (block.0, block.1, 1),
             shared,
         };
-        // Bytes alone: others' times are as measured with turns.
+        // For bytes only: the times of others were measured round-robin.
         let in_turn = shape.packing != Packing::Folded
             || are_better_in_turn(&tiling.parts, tiling.down, blocks);
         tiling.parts.in_turn = i32::from(in_turn);

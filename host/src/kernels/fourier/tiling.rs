@@ -23,14 +23,13 @@ pub(super) struct Spectra {
     pub(super) greatest: f32,
 }
 
-/// The numbers that kernels of one layout of tiles read: the spectrum of each of the window's
-/// parts, and ahead of it tables of factors.
+/// The numbers that kernels of one tile layout read: tables of factors, then the spectrum of each
+/// part of the window.
 pub(super) struct SpectraTable<Place> {
     pub(super) shape: TileShape,
     /// Factors of a table for each `k`: number `j` of them is `exp(-2 pi i j k / size)`.
     pub(super) each: usize,
-    /// Whether a folded tile's factors with the twist of `k` are read, too, beside those with that
-    /// of `j`.
+    /// Whether the kernel also reads a folded tile's factors with the twist of `k`.
     pub(super) of_k: bool,
     /// The anchor's tap, if it is left out.
     pub(super) point: f32,
@@ -141,7 +140,7 @@ impl Tiling {
             && shape.size < Large::SIDE
             && left > 0
             && left <= shape.size + 1 - cut.cols;
-        // No byte is too large for spectra.
+        // Bytes are never too large for spectra.
         let is_tame = pass.src.scalar == scalar::U8 && pass.outside.abs() <= spectra.greatest;
         let parts = Parts {
             window: *window,
@@ -183,7 +182,7 @@ impl Tiling {
         Ok(pass)
     }
 
-    /// Stores anew what pixels reach that cannot be transformed, if there may be some.
+    /// Overwrites the results that pixels reach which cannot be transformed, if there may be any.
     fn mend(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let &Parts { window, greatest, noted, .. } = &self.parts;
         if noted == 0 {
@@ -198,7 +197,7 @@ impl Tiling {
         unsafe { stream.enqueue(fourier_holes, grid, &arguments) }
     }
 
-    /// Brings the sums of parts from there to the destination, and copies what the border keeps.
+    /// Copies the sums of parts to the destination, and the pixels that the border keeps.
     pub(super) fn finish(
         &self,
         job: &PassJob<'_>,
@@ -218,7 +217,7 @@ pub(super) fn taps_of(filter: &Filter) -> (usize, usize) {
     (filter.cols(), filter.rows())
 }
 
-/// The grid on which results depend, of tiles of this shape.
+/// The grid of tiles of this shape that results depend on.
 pub(super) fn tiles_of(filter: &Filter, shape: TileShape) -> crate::kernels::prepared::Tiles {
     let cut = shape.cut(taps_of(filter));
     let (step, reach) = (shape.size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
