@@ -1,5 +1,4 @@
-//! Bands of pictures: the steps that they go through, what those of one kind have in common, and
-//! the memory that they need.
+//! Bands of pictures: their steps, what bands of one kind share, and the memory that they need.
 
 use std::ops::Range;
 
@@ -16,8 +15,8 @@ use crate::kernels::uncertain::Exactly;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, Job};
 
-/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to
-/// those of another.
+/// Finds the kernel for a shape, a number of filtered channels, and the types of source and
+/// results.
 type Prepare<'a> = dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a;
 
 /// One of the steps that pictures go through, one after the other on the device.
@@ -25,22 +24,22 @@ pub(crate) struct Step<'a> {
     /// One for each GPU.
     pub(crate) engines: &'a [Engine],
     pub(crate) prepare: Box<Prepare<'a>>,
-    /// The type of the results; of the last step's, the picture says it.
+    /// The type of the results. For the last step, the picture's type counts.
     pub(crate) target: Scalar,
-    /// Whether all channels are filtered, however many of the picture are.
+    /// Whether the step filters all channels, whatever the picture says.
     pub(crate) takes_all: bool,
-    /// Where it is noted what a band has launched.
+    /// Notes what a band has launched.
     pub(crate) launched: &'a Launched,
 }
 
 /// A band of a picture.
 pub(super) struct Band<'q> {
-    /// Its number among those of an attempt.
+    /// Its number in an attempt.
     pub(super) ticket: usize,
     pub(super) picture: usize,
     pub(super) plan: &'q Planned,
     pub(super) job: Job,
-    /// The results of all steps but the last that it needs.
+    /// The rows of results that it needs of each step but the last.
     pub(super) between: Vec<Range<usize>>,
     /// The picture.
     pub(super) src: StoredView<'q>,
@@ -48,10 +47,10 @@ pub(super) struct Band<'q> {
     pub(super) dst: StoredViewMut<'q>,
 }
 
-/// A band that is under way, and when it was, if that is wanted.
+/// A band under way, with its times if they are wanted.
 pub(super) type UnderWay<'q> = (Band<'q>, Option<Noted>);
 
-/// Everything about the pictures of one kind that their bands have in common.
+/// What the bands of pictures of one kind share.
 pub(super) struct Planned {
     pub(super) shape: Shape,
     pub(super) steps: Vec<PlannedStep>,
@@ -88,7 +87,7 @@ impl Planned {
     }
 }
 
-/// The last, and those before it.
+/// The last one, and those before it.
 pub(super) fn last<T>(steps: &[T]) -> (&T, &[T]) {
     let Some(parts) = steps.split_last() else { unreachable!("there is a step") };
     parts
@@ -121,13 +120,13 @@ impl Needs {
     }
 }
 
-/// Bytes of a lane for bands of so many rows: from the last step to the first, what each needs.
+/// Bytes of a lane for bands of so many rows: the needs of each step, from the last to the first.
 pub(super) fn bytes(needs: &[Needs], rows: usize) -> u64 {
     let (mut bytes, mut results) = (0u64, rows);
     let most_step = needs.iter().map(|needs| needs.extent.step).max().unwrap_or(1);
     for needs in needs.iter().rev() {
         bytes = bytes.saturating_add(needs.bytes(results));
-        // The step before it begins where its tiles do.
+        // The step before begins at the start of one of its tiles.
         results = needs.extent.source_rows(results);
         results = results.saturating_add(most_step - 1).min(needs.extent.height);
     }
@@ -135,7 +134,7 @@ pub(super) fn bytes(needs: &[Needs], rows: usize) -> u64 {
 }
 
 impl Engine {
-    /// The tiles that results of this filter depend on.
+    /// The grid of tiles that results of this filter depend on.
     pub(crate) fn tiles(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<Tiles> {
         let filter = self.taps(kinds)?.filter();
         Ok(prepared.launcher.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() }))

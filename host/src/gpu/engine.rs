@@ -1,5 +1,4 @@
-//! A filter on a GPU: taps in device memory, lanes reused from run to run, passes over images in
-//! device memory.
+//! A filter on a GPU: its taps in device memory, and passes over images in device memory.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -19,10 +18,10 @@ use crate::plan::schedule::Limits;
 use crate::problem::rows_read;
 use crate::{Border, Error, Filter, Gradient, Result, Variant};
 
-/// Planes that a grid's z axis takes.
+/// The most planes on a grid's z axis.
 const MOST_PLANES: usize = 65_535;
 
-/// Runs one filter on one GPU, from any thread: each run takes lanes of its own.
+/// Runs one filter on one GPU, from any thread.
 #[derive(Debug)]
 pub(crate) struct Engine {
     gpu: Gpu,
@@ -94,7 +93,7 @@ impl Engine {
         self.border
     }
 
-    /// The taps for values of one type made of another's.
+    /// The taps for results of the second type from pixels of the first.
     pub(super) fn taps(&self, kinds: (Scalar, Scalar)) -> Result<&TapHomes> {
         match kinds == (Scalar::U8, Scalar::U8) && !self.is_gradient {
             true => crate::memory::once(&self.taps_of_bytes, || {
@@ -109,7 +108,7 @@ impl Engine {
         self.taps.filter()
     }
 
-    /// What a run may take.
+    /// The limits of a run.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -128,7 +127,7 @@ impl Engine {
         keep::copy(&self.pass(src, dst, part, 0, (channels, 1)), channels as u32, stream)
     }
 
-    /// The pass over `count` images from number `first` on, with so many channels of each.
+    /// The pass over `channels` of each of `count` images, from number `first` on.
     fn pass(
         &self,
         src: &super::view::View,
@@ -158,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this
-    /// kind of source. Says what was launched, which exact passes may take the place of.
+    /// Filters images on the device, in stream order. `prepared` is a kernel for this part and
+    /// these types. Returns what was launched: exact passes may take the kernel's place.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another
@@ -203,14 +202,14 @@ impl Engine {
         within("the source's rows that they need", &read, &src.there())?;
         self.gpu.enter()?;
         let kinds = (src.scalar, dst.scalar);
-        // What an epilogue makes is rounded from f32.
+        // Results of an epilogue are rounded from f32.
         let uncertainty = match part.epilogue {
             Epilogue::NONE => self.uncertainty_of(prepared, kinds)?,
             _ => Uncertainty::NONE,
         };
         let is_exact = uncertainty.passes == Some(Exactly::Always);
         let taps = self.taps(kinds)?;
-        // What a sum of products has beside them. No other kernel looks at it.
+        // The factor of the pixel itself in a sum of products. No other kernel reads it.
         let point = taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.launcher.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
@@ -283,7 +282,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How a kernel's results are rounded: bytes made of bytes, correctly.
+    /// How a kernel's results are rounded. Bytes made of bytes are rounded correctly.
     pub(super) fn uncertainty_of(
         &self,
         prepared: &Prepared,

@@ -1,11 +1,10 @@
-//! From host memory to host memory: bands of pictures take turns in lanes, so that uploads, kernels
-//! and downloads overlap each other and the copies from and to memory that is not pinned.
+//! From host memory to host memory: bands of pictures go through lanes, so that uploads, kernels,
+//! downloads and copies from and to pageable memory overlap.
 //!
-//! Feeders, the calling thread and others of rayon's pool, take bands from one queue, each for
-//! lanes of its own: a GPU has one feeder at least where there are threads for that, and two where
-//! threads copy between ordinary and pinned memory, so that some copy while the other talks to the
-//! driver. Feeders do not wait for each other, so a run is complete even if only the first of them
-//! gets a thread.
+//! Feeders are the calling thread and threads of rayon's pool. They take bands from one queue, each
+//! for lanes of its own. A GPU has one feeder, or two where threads copy between pageable and
+//! pinned memory: one copies while the other calls the driver. Feeders do not wait for each other,
+//! so a run ends even if only the first one gets a thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,32 +23,33 @@ use crate::plan::schedule::{Bands, FlowOptions};
 use crate::progress::Stage;
 use crate::{Error, Result, threads};
 
-/// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
+/// Bands under way on a GPU: one is uploaded, one filtered, one downloaded.
 const LANES: usize = 3;
 
-/// The same where threads copy between ordinary and pinned memory, for all feeders of a GPU
-/// together: each has a band on the GPU and one that is copied.
+/// The same where threads copy between pageable and pinned memory, for both feeders of a GPU
+/// together: each has a band on the GPU and a band that is copied.
 const STAGED_LANES: usize = 4;
 
 /// Feeders of a GPU where threads copy.
 const STAGED_FEEDERS: usize = 2;
 
-/// Bands of a run for each feeder, at least: with fewer, another one delays the first band.
+/// The least bands of a run for each feeder: with fewer, a further feeder only delays the first
+/// band.
 const BANDS_EACH: usize = 3;
 
-/// Bytes of the source for which one feeder is enough: the run is over before another thread wakes
-/// up.
+/// Up to so many bytes of the source, one feeder is enough: the run ends before another thread
+/// wakes up.
 const ALONE: usize = 1 << 20;
 
-/// Bands of pinned pictures that are in a lane at once, at most. So many that no GPU waits for the
-/// host; a run of one feeder on its own has no reason to wait, but for the memory that notes take.
+/// The most bands of pinned pictures in a lane: so many that no GPU waits for the host. With one
+/// feeder, only the memory of notes limits them.
 const DEEP: usize = 64;
 
-/// The same where several feeders share the queue, so that no GPU takes more than its part. Of the
-/// last bands, once all lanes together could have what is left, a lane has one.
+/// The same where several feeders share the queue, so that no GPU takes more than its share. Once
+/// all lanes together could hold the rest of the queue, a lane takes one band at a time.
 const SHARED_DEEP: usize = 4;
 
-/// A lane that holds this much more than it needs gives its memory back.
+/// A lane that holds so many times what it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
 
 /// A picture to filter, from host memory to host memory.
@@ -71,14 +71,14 @@ impl<'a> Picture<'a> {
         self.src.is_pinned() && self.dst.is_pinned()
     }
 
-    /// What its bands depend on.
+    /// The properties that its bands depend on.
     fn kind(&self) -> Kind {
         let kinds = (self.src.scalar(), self.dst.scalar());
         Kind { shape: self.src.shape(), filtered: self.filtered, kinds, staged: !self.is_pinned() }
     }
 }
 
-/// What pictures with the same kernels and bands have in common.
+/// What pictures with the same kernels and bands share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     shape: Shape,
@@ -109,7 +109,7 @@ struct Plans {
 /// The pictures of a run, and how far it has come.
 struct Flow<'r, 'a> {
     steps: &'r [Step<'r>],
-    /// The first step's, and the lanes of each that no run uses.
+    /// The first step's engines, and the idle lanes of each.
     engines: &'r [Engine],
     idle: &'r [Idle],
     pictures: &'r mut [Picture<'a>],
@@ -132,9 +132,9 @@ struct Done {
     pixels: usize,
 }
 
-/// Filters pictures from host memory to host memory: by each of these steps, of which there is one
-/// at least, on the same GPUs, with the idle lanes of the first one. The run is a `stage` of a
-/// call, which may end it.
+/// Filters pictures from host memory to host memory by these steps, one after the other, on the
+/// same GPUs, with the idle lanes of the first step. There is at least one step. The run is a
+/// `stage` of a call, which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it
@@ -157,7 +157,7 @@ pub(crate) fn run(
     let mut first = true;
     loop {
         match flow.attempt() {
-            // There may be room for a smaller band. Lanes that nobody uses go first.
+            // A smaller band may fit. Idle lanes give their memory back first.
             Err(Again::Smaller) => {
                 let idle: usize = idle.iter().map(|idle| idle.lanes().drain(..).count()).sum();
                 flow.smaller += u32::from(idle == 0 || !first);
@@ -188,7 +188,7 @@ impl From<Error> for Again {
     }
 }
 
-/// A thread's part of a run: its GPUs, by number, and how many lanes of each it has.
+/// A thread's share of a run: its GPUs, by number, and its lanes on each.
 struct Feeder {
     engines: Vec<usize>,
     lanes: usize,
@@ -201,7 +201,7 @@ impl Feeder {
     }
 }
 
-/// So many feeders for so many GPUs, each of which has so many lanes.
+/// Up to so many feeders for so many GPUs with so many lanes each.
 fn crew(feeders: usize, engines: usize, lanes: usize) -> Vec<Feeder> {
     let feeder = |number: usize| {
         if feeders <= engines {
@@ -215,7 +215,7 @@ fn crew(feeders: usize, engines: usize, lanes: usize) -> Vec<Feeder> {
 }
 
 impl Flow<'_, '_> {
-    /// Goes through all that is not done.
+    /// Runs all bands that are not done.
     fn attempt(&mut self) -> Result<(), Again> {
         if self.done.picture == self.pictures.len() {
             return Ok(());
@@ -239,7 +239,7 @@ impl Flow<'_, '_> {
         };
         let crew = crew(feeders.max(1), engines, plans.lanes);
         let deep = self.options.deep.unwrap_or(if crew.len() == 1 { DEEP } else { SHARED_DEEP });
-        // The stream's order is enough: no band waits for the host.
+        // Stream order is enough: no band waits for the host.
         let deep = if pinned && !self.stage.is_watched() { deep } else { 1 };
         let lanes = crew.iter().map(Feeder::most).sum::<usize>();
         let run = Run {
@@ -327,7 +327,7 @@ impl Flow<'_, '_> {
             let mut of_step =
                 step.engines[0].needs(&prepared, shape, kinds, filtered, (alone, staged))?;
             if let Some(before) = needs.last() {
-                // The results of the step before it, which are counted there.
+                // The results of the step before are counted there.
                 of_step.pitches.0 = 0;
                 of_step.extent.beside = before.extent.beside + before.extent.reach - 1;
             }
@@ -379,7 +379,7 @@ impl Flow<'_, '_> {
     }
 }
 
-/// The bands that nobody has taken yet, and what became of the others.
+/// The bands that no feeder has taken yet, and the state of the others.
 struct Queue<'q, 'a> {
     plans: &'q Plans,
     rest: std::slice::IterMut<'q, Picture<'a>>,
@@ -388,12 +388,12 @@ struct Queue<'q, 'a> {
     row: usize,
     /// The first picture that the plans are for.
     first_picture: usize,
-    /// The picture that the next band is of, if it has been begun: its destination's rows that
-    /// nobody has.
+    /// The picture of the next band, if it has been begun: the rows of its destination that no band
+    /// has.
     current: Option<(StoredView<'q>, StoredViewMut<'q>)>,
     tickets: usize,
-    /// Bands from the first that is not done, in the order in which they were taken: the picture,
-    /// the end of their rows, and whether they are done.
+    /// Bands from the first that is not done, in order: the picture, the end of their rows, and
+    /// whether they are done.
     taken: VecDeque<(usize, usize, bool)>,
     done: Done,
     /// The first band that failed, and what that means.
@@ -403,7 +403,7 @@ struct Queue<'q, 'a> {
 }
 
 impl<'q> Queue<'q, '_> {
-    /// Bands that nobody has taken.
+    /// Bands that no feeder has taken.
     fn left(&self) -> usize {
         self.plans.bands.saturating_sub(self.tickets)
     }
@@ -436,7 +436,7 @@ impl<'q> Queue<'q, '_> {
         Some(Band { ticket, picture, plan, job, between, src, dst })
     }
 
-    /// Notes that a band is done. Returns how many pixels are, with all before them.
+    /// Notes that a band is done. Returns the pixels that are done with all before them.
     fn finish(&mut self, band: &Band<'_>) -> usize {
         let first = self.tickets - self.taken.len();
         if let Some((.., done)) = self.taken.get_mut(band.ticket - first) {
@@ -454,7 +454,7 @@ impl<'q> Queue<'q, '_> {
         self.done.pixels
     }
 
-    /// Notes that a band failed. No other is begun then.
+    /// Notes that a band failed. No other band begins then.
     fn fail(&mut self, ticket: usize, again: Again) {
         let weight = |ticket: usize, again: &Again| (matches!(again, Again::Smaller), ticket);
         let worse =
@@ -492,8 +492,8 @@ impl<'q, 'a> Run<'q, 'a> {
         if self.deep > 1 && self.queue().left() < self.plenty { 1 } else { self.deep }
     }
 
-    /// Takes bands and puts them into lanes until there are none, or until the run has failed. What
-    /// is under way then is done all the same.
+    /// Takes bands and puts them into lanes until none are left or the run has failed. Bands under
+    /// way are completed in any case.
     fn feed(&self, feeder: &Feeder) {
         let most = feeder.most();
         let mut busy = VecDeque::<Busy<'q>>::new();
@@ -537,20 +537,19 @@ impl<'q, 'a> Run<'q, 'a> {
         busy.into_iter().for_each(|busy| self.finish(busy));
     }
 
-    /// Puts a band into a lane, and takes what has arrived there.
+    /// Puts a band into a lane, and takes the results that have arrived there.
     fn start(&self, next: &mut Busy<'q>, mut band: Band<'q>, mut arrived: Vec<UnderWay<'q>>) {
         let lane = &mut next.lane;
         lane.allowed = lane.allowed.max(band.plan.bytes);
         let mut noted = self.clocks.map(|_| Noted::default());
-        // Where several have arrived they are pinned, and the device has brought them to where they
-        // belong.
+        // If several have arrived, they are pinned, and the device has written them to their place.
         let staged = lane.stage(self.copying, &band, arrived.last_mut());
         arrived.iter().for_each(|arrived| self.note(lane, arrived));
         let started = staged.and_then(|staged| {
             if let Some(noted) = &mut noted {
                 noted.staged = staged;
             }
-            // The call may have been ended meanwhile.
+            // The call may have ended meanwhile.
             if self.queue().failed.is_some() {
                 Ok(false)
             } else {
@@ -564,7 +563,7 @@ impl<'q, 'a> Run<'q, 'a> {
         }
     }
 
-    /// Waits for a lane, takes what has arrived there, and leaves the lane to later runs.
+    /// Waits for a lane, takes its results, and leaves the lane to later runs.
     fn finish(&self, Busy { lane, mut bands }: Busy<'q>) {
         if let Err(error) = lane.wait() {
             let ticket = bands.first().map_or(usize::MAX, |(band, _)| band.ticket);
@@ -574,14 +573,14 @@ impl<'q, 'a> Run<'q, 'a> {
             lane.drain(self.copying, arrived);
             self.note(&lane, arrived);
         }
-        // One that failed may hold more memory than there should be.
+        // A lane of a failed run may hold too much memory.
         let failed = self.queue().failed.is_some();
         if !failed {
             self.idle[lane.engine].lanes().push(lane);
         }
     }
 
-    /// Notes that a band is done, and tells whoever watches.
+    /// Notes that a band is done, and reports progress.
     fn note(&self, lane: &Lane, (band, noted): &UnderWay<'_>) {
         let (done, failed) = {
             let mut queue = self.queue();

@@ -17,29 +17,29 @@ use crate::Result;
 use crate::image::{Scalar, Shape};
 use crate::threads::{self, Effort};
 
-/// Bytes of the pieces in which threads share a larger copy. Pieces of 256 KiB left most threads
-/// waiting for those that had got one more.
+/// Bytes of a piece when threads share a copy. With 256 KiB, most threads waited for those that had
+/// one piece more.
 pub(super) const SHARE: usize = 64 << 10;
 
-/// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in
-/// the stream of an idle lane.
+/// A stream, and the memory of a band on both sides, which is kept for the next band. The stream of
+/// an idle lane has no work.
 #[derive(Debug)]
 pub(super) struct Lane {
     // Fields are dropped in this order: the stream waits for its work, which uses the others.
     stream: Stream,
     /// The engine that it belongs to, by number.
     pub(super) engine: usize,
-    /// Its number in a run, among that engine's.
+    /// Its number in a run, among that engine's lanes.
     pub(super) number: usize,
     src: Option<Memory>,
     dst: Option<Memory>,
-    /// The source as planes, if no kernel takes it as it is stored.
+    /// The source as planes, if no kernel takes its stored layout.
     planes: Option<Memory>,
     /// The results of all steps but the last.
     between: Vec<Option<Memory>>,
     input: Option<Pinned>,
     output: Option<Pinned>,
-    /// The most bytes of device memory that it was allowed.
+    /// The most bytes of device memory that it was ever allowed.
     pub(super) allowed: u64,
 }
 
@@ -58,7 +58,7 @@ impl Idle {
 pub(super) struct Copying {
     /// Bytes of a piece.
     pub(super) share: usize,
-    /// Whether times are wanted.
+    /// Whether to note times.
     pub(super) clocked: bool,
 }
 
@@ -107,8 +107,8 @@ impl Lane {
         self.stream.synchronize()
     }
 
-    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the
-    /// host touches nothing.
+    /// Enqueues a band's work. The stream holds at most work of pinned pictures, whose memory the
+    /// host does not touch.
     pub(super) fn start(
         &mut self,
         steps: &[Step<'_>],
@@ -198,8 +198,8 @@ impl Lane {
     }
 
     /// Copies the rows that a band needs to the lane's pinned memory, unless they are pinned
-    /// already; at the same time takes the results of the one before it, which have arrived, to
-    /// where they belong.
+    /// already. Meanwhile it copies the results of the band before, which have arrived, to their
+    /// destination.
     ///
     /// # Errors
     /// Memory errors. The results are there all the same.
@@ -228,7 +228,7 @@ impl Lane {
         outcome.map(|()| times.filter(|_| bytes > 0))
     }
 
-    /// Copies results that have arrived to where they belong, unless the device has done so.
+    /// Copies results that have arrived to their destination, unless the device has done so.
     pub(super) fn drain(&self, copying: Copying, (arrived, noted): &mut UnderWay<'_>) {
         let mut pieces = Pieces { size: copying.share, bytes: 0, all: Vec::new() };
         empty(&self.output, arrived, &mut pieces);
@@ -262,8 +262,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies results from the device: to where they belong if that is pinned, else to pinned
-    /// memory of the lane's.
+    /// Copies results from the device: to their destination if that is pinned, else to the lane's
+    /// pinned memory.
     fn download(&mut self, band: &mut Band<'_>, address: u64, pitch: usize) -> Result<()> {
         let dst = &mut band.dst;
         let (row, rows) = (dst.row_bytes(), dst.shape().height);
@@ -284,10 +284,10 @@ impl Lane {
     }
 }
 
-/// When something began and ended, if that is wanted.
+/// Begin and end, if times are noted.
 type Times = Option<(Instant, Instant)>;
 
-/// The rows that a band needs, one behind the other in pinned memory.
+/// The copies of a band's rows to pinned memory, without gaps.
 fn fill<'a>(mut staged: &'a mut [u8], band: &'a Band<'_>, pieces: &mut Pieces<'a>) {
     if staged.is_empty() {
         return;
@@ -300,7 +300,8 @@ fn fill<'a>(mut staged: &'a mut [u8], band: &'a Band<'_>, pieces: &mut Pieces<'a
     }
 }
 
-/// Results that have arrived, to where they belong, unless the device has brought them there.
+/// The copies of results that have arrived to their destination, unless the device has written them
+/// there.
 fn empty<'a>(output: &'a Option<Pinned>, band: &'a mut Band<'_>, pieces: &mut Pieces<'a>) {
     let dst = &mut band.dst;
     if dst.is_pinned() {
@@ -312,7 +313,7 @@ fn empty<'a>(output: &'a Option<Pinned>, band: &'a mut Band<'_>, pieces: &mut Pi
     pieces.add((staged, row), (dst.bytes_mut(), stride), row);
 }
 
-/// Copies to make, cut into pieces of about so many bytes for threads to share.
+/// Copies, cut into pieces of about `share` bytes for threads.
 struct Pieces<'a> {
     size: usize,
     bytes: usize,
@@ -335,7 +336,7 @@ impl<'a> Pieces<'a> {
         row: usize,
     ) {
         self.bytes += from.len().min(to.len());
-        // Rows without gaps are one, of any length.
+        // Rows without gaps are one long row.
         let is_one = from_stride == row && to_stride == row;
         let (unit, from_unit, to_unit) =
             if is_one { (1, 1, 1) } else { (row, from_stride, to_stride) };
@@ -350,8 +351,7 @@ impl<'a> Pieces<'a> {
         }));
     }
 
-    /// Makes them, on as many threads as that takes. Says when it began and ended, if that is
-    /// wanted.
+    /// Makes the copies on as many threads as they need. Returns begin and end, if times are noted.
     fn copy(self, clocked: bool) -> Times {
         if self.all.is_empty() {
             return None;

@@ -16,10 +16,10 @@ use crate::Result;
 ///
 /// Scratch memory belongs to the stream, so plans that run in two streams share no mutable memory.
 ///
-/// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, each after
-/// this GPU has been made current there, and what has a state here, the scratch, is changed through
-/// `&mut` alone. Work of several threads in one stream needs a lock around it for that reason; with
-/// a stream for each thread none is needed.
+/// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, after this
+/// GPU has been made current there, and the scratch memory is changed through `&mut` only. So
+/// several threads need a lock around a shared stream; with a stream for each thread they need
+/// none.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
@@ -27,9 +27,9 @@ pub struct Stream {
     scratch: Option<Memory>,
     /// The list of uncertain results, and the places of its segments.
     doubts: Option<(Memory, u32)>,
-    /// Words for pixels that spectra leave out, and how many launches have had one.
+    /// Words that note pixels which spectra leave out, and the number of launches that had one.
     holes: Option<(Memory, usize)>,
-    /// The recording that takes kernels instead, while a plan's work is recorded.
+    /// The recording that collects kernels while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
 
@@ -48,7 +48,7 @@ impl Gpu {
     /// A plan's work goes into it in turn with that library's, so neither side has to wait for the
     /// other. Null is the legacy default stream, as for the driver.
     ///
-    /// It is not destroyed with what is returned here, but waited for, since scratch memory is
+    /// Dropping the returned stream does not destroy it, but waits for it, since scratch memory is
     /// freed then.
     ///
     /// ```no_run
@@ -100,7 +100,7 @@ impl Stream {
         self.queue.synchronize().map_err(|error| self.gpu.error("running a kernel", error))
     }
 
-    /// Notes the time at which the stream's work up to here will be done.
+    /// Marks the moment when the stream's work up to here is done.
     ///
     /// # Errors
     /// Driver errors.
@@ -116,7 +116,8 @@ impl Stream {
         &self.gpu
     }
 
-    /// The address of at least so many bytes of scratch. The next call returns the same memory.
+    /// The address of at least so many bytes of scratch memory. The next call returns the same
+    /// memory.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<u64> {
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
             // Work in flight may still use the old one.
@@ -126,8 +127,8 @@ impl Stream {
         Ok(self.scratch.as_ref().map_or(0, Memory::address))
     }
 
-    /// An empty list of uncertain results, with at least so many places a segment, for sums that
-    /// are uncertain from a distance of `near` from an integer on. The kernels that use it leave it
+    /// An empty work list of uncertain results with at least so many places a segment. Sums at
+    /// least `near` away from an integer are uncertain. The kernels that use the list leave it
     /// empty.
     pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
         if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
@@ -141,9 +142,9 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    /// The address of a word that is 0, in which kernels note pixels that spectra leave out:
-    /// another one for each launch, so that none has to make it 0 again. Replays of recorded work
-    /// find what an earlier one noted, so all of them look for such pixels once there was one.
+    /// The address of a word that is 0, in which a launch notes pixels that spectra leave out. Each
+    /// launch gets another word, so that none has to clear it. Replays of recorded work share a
+    /// word: once one noted such a pixel, all later ones look for them.
     pub(crate) fn holes(&mut self) -> Result<u64> {
         const WORDS: usize = 1024;
         let (memory, used) = match self.holes.take() {
@@ -160,7 +161,7 @@ impl Stream {
         Ok(address)
     }
 
-    /// Makes the first words of memory 0.
+    /// Clears the first words of memory.
     fn clear(&self, memory: &Memory, words: usize) -> Result<()> {
         // SAFETY: the words lie in the memory, which only this stream's work uses.
         let status = unsafe { cuMemsetD32Async(memory.address(), 0, words, self.raw()) };
@@ -180,7 +181,7 @@ impl Drop for Stream {
     }
 }
 
-/// A moment in a stream, measured by the GPU.
+/// A moment in a stream, by the GPU's clock.
 #[derive(Debug)]
 pub struct Mark {
     gpu: Gpu,

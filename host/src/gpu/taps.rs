@@ -1,5 +1,5 @@
-//! A filter's taps in each place that kernels read them from: by value, in memory, as spectra. Each
-//! is made on first use.
+//! A filter's taps in each form that kernels read: by value, in memory, as tables of a kernel's
+//! own. Each form is made on first use.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -14,16 +14,15 @@ use crate::kernels::taken::Taken;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant, Why};
 
-/// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as
-/// many as any entry takes.
+/// The taps of one filter on one GPU. Taps by value are rounded to f32 and padded with zeros to the
+/// most that an entry takes.
 #[derive(Debug)]
 pub(crate) struct TapHomes {
     gpu: Gpu,
-    /// The filter whose taps these are: the one that the caller gave, or what stands for it where
-    /// bytes are made of bytes.
+    /// The filter of these taps: the given one, or its view for bytes made of bytes.
     filter: Filter,
     given: Filter,
-    /// What a side and the centre weigh, if the window is a gradient's.
+    /// The weights of a side and of the centre, for a gradient's window.
     weights: [f32; 2],
     dense: OnceLock<Vec<f32>>,
     pairs: OnceLock<Pairs>,
@@ -32,7 +31,7 @@ pub(crate) struct TapHomes {
     tables: Mutex<HashMap<(&'static str, usize), DeviceTable>>,
 }
 
-/// Numbers in the GPU's memory, and what else its kernel knows of them.
+/// A table in the GPU's memory, and what its kernel knows of it.
 #[derive(Debug)]
 struct DeviceTable {
     memory: Memory,
@@ -44,7 +43,7 @@ struct DeviceTable {
 struct Pairs {
     rows: Vec<Vec<f32>>,
     columns: Vec<Vec<f32>>,
-    /// The rows' taps in turn, then the columns'.
+    /// The taps of all rows, tap by tap, then those of all columns.
     all: Vec<f32>,
 }
 
@@ -62,14 +61,13 @@ impl TapHomes {
         }
     }
 
-    /// The taps of a filter for bytes made of bytes: the whole numbers that define these, over
-    /// their divisor.
+    /// The taps of a filter for bytes made of bytes: the whole taps over their divisor.
     pub(super) fn of_bytes(gpu: &Gpu, filter: &Filter) -> Result<Self> {
         let given = filter.clone();
         Ok(Self { given, ..Self::new(gpu, &filter.of_bytes()?.filter, [0.0; 2]) })
     }
 
-    /// The filter whose taps these are.
+    /// The filter of these taps.
     pub(crate) fn filter(&self) -> &Filter {
         &self.filter
     }
@@ -84,7 +82,7 @@ impl TapHomes {
         once(&self.dense, || self.filter.dense_f32().map(padded)).map(Vec::as_slice)
     }
 
-    /// The taps of a term's row: that of the only one is number 0.
+    /// The taps of a term's row; a single product is term 0.
     pub(crate) fn row(&self, term: usize) -> Result<&[f32]> {
         self.pairs()?.rows.get(term).map(Vec::as_slice).ok_or_else(no_factors)
     }
@@ -94,19 +92,18 @@ impl TapHomes {
         self.pairs()?.columns.get(term).map(Vec::as_slice).ok_or_else(no_factors)
     }
 
-    /// The taps of every term's row in turn, tap by tap, then those of the columns.
+    /// The taps of all terms' rows, tap by tap, then those of their columns.
     pub(crate) fn rows_and_columns(&self) -> Result<&[f32]> {
         Ok(&self.pairs()?.all)
     }
 
-    /// What a side and the centre weigh in a gradient.
+    /// The weights of a side and of the centre in a gradient.
     pub(crate) fn weights(&self) -> &[f32; 2] {
         &self.weights
     }
 
-    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes
-    /// or u16 in rows in memory order take them: those that meet stored values times a power
-    /// of two. None if sums or taps are beyond what these kernels take.
+    /// The taps as kernels for bytes or u16 in memory order read them: taps that multiply stored
+    /// values are scaled by a power of two. `None` if sums or taps are out of these kernels' range.
     pub(crate) fn flat(&self, taken: Taken, source: u32) -> Result<Option<&[f32]>> {
         let is_u16 = source == scalar::U16;
         let made = once(&self.flat[usize::from(is_u16)][taken as usize], || {
@@ -127,9 +124,9 @@ impl TapHomes {
         Ok(made.as_deref())
     }
 
-    /// Numbers that a kernel reads, in the GPU's memory, under a name and a number that no other
-    /// table of this filter has: their address, and what else `make` says of them. It is called
-    /// when they are first asked for.
+    /// A kernel's table in the GPU's memory: its address, and what `make` returns with it. `make`
+    /// is called when the table is first asked for. No other table of this filter has the same name
+    /// and number.
     pub(crate) fn table<N: bytemuck::NoUninit, T: Copy + Send + Sync + 'static>(
         &self,
         name: (&'static str, usize),
@@ -172,7 +169,7 @@ impl TapHomes {
         Ok(self.table(("columns", 0), make)?.0 as *const f32)
     }
 
-    /// The rows and columns whose products the filter is, or is the sum of: one at least.
+    /// The rows and columns whose products add up to the filter: at least one.
     fn products(&self) -> Result<Vec<(&[f64], &[f64])>> {
         let products = self.filter.products();
         if products.is_empty() { Err(no_factors()) } else { Ok(products) }
