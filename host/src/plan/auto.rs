@@ -1,14 +1,14 @@
-//! [`Device::Auto`](crate::Device::Auto): each call runs where it is faster, from the caller's
-//! memory to the caller's memory.
+//! [`Device::Auto`](crate::Device::Auto): each call runs on the device that is faster for it, host
+//! memory to host memory.
 //!
-//! The reckoning has three parts, all of them functions of numbers. [`Load::on_gpu`] predicts the
-//! time of a call by way of a GPU, where copies over the link, kernels and copies of the host's
-//! overlap. [`Learned`] corrects predictions by what calls have taken. [`Odds::verdict`] weighs the
-//! two devices, and what has to be paid before the GPU can be used: as long as a payment is larger
-//! than all that it would have saved so far, it is not made. So a program loses at most as much as
-//! it would have done well to pay, and then pays once.
+//! The estimate has three parts, all pure functions of numbers. [`Load::on_gpu`] predicts the time
+//! of a call on a GPU, where copies over the link, kernels and the host's copies overlap.
+//! [`Learned`] corrects predictions by measured times. [`Odds::verdict`] compares the devices, and
+//! the one-time cost of making the GPU ready. That cost is paid once the calls so far have lost as
+//! much by running on the CPU. So a program takes at most twice the time of the best decision made
+//! in advance.
 //!
-//! What a process knows is in `host/src/gpu/opening.rs` (the GPU and its link) and in [`known`]
+//! The state of the process is in `host/src/gpu/opening.rs` (the GPU and its link) and in [`known`]
 //! (the corrections).
 
 use std::collections::HashMap;
@@ -20,53 +20,53 @@ use crate::Device;
 use crate::image::{Scalar, Shape};
 use crate::threads::{Effort, copy_rate};
 
-/// Seconds to open a GPU, as the driver of an H200 takes.
+/// Seconds to open a GPU: the driver of an H200.
 pub(crate) const OPENING: f64 = 0.25;
 
 /// Seconds to measure the link of a GPU that is open already.
 #[cfg(feature = "gpu")]
 pub(crate) const MEASURING: f64 = 0.003;
 
-/// Seconds that a call by way of the GPU takes beside its bands, and that a band takes on the host.
-/// From `cargo xtask bench flow` on an H200: 256x256 bytes take 45 us, and a picture's time is 12
-/// us more for each band than its copies and kernels say.
+/// Seconds of a call on the GPU in addition to its bands, and of a band on the host. From `cargo
+/// xtask bench flow` on an H200: 256x256 bytes take 45 us, and each band adds 12 us to its copies
+/// and kernels.
 const GPU_CALL: f64 = 26e-6;
 const GPU_BAND: f64 = 12e-6;
 
-/// Seconds that a band takes beside where threads copy it, and bytes that one thread copies alone.
+/// Seconds of a band in addition, if threads copy it; and the bytes that one thread copies alone.
 const COPIED_BAND: f64 = 50e-6;
 const COPIED_ALONE: f64 = (512 << 10) as f64;
 
-/// Seconds of a plan's first call on a GPU beyond those of the next: it makes streams and takes
-/// memory. Pinned memory comes at so many bytes a second.
+/// Seconds that a plan's first call on a GPU takes longer than the next, for streams and memory;
+/// and bytes of pinned memory allocated a second.
 const SETUP: f64 = 1e-3;
 const PINNING: f64 = 5e9;
 
-/// Bands that are under way at a time.
+/// Bands under way at a time.
 const LANES: f64 = 3.0;
 
-/// Measured times are believed up to this many times the predicted ones.
+/// Measured times count up to so many times the predicted ones.
 const BELIEVED: f64 = 64.0;
 
-/// A call is tried on the slower device if that is predicted to take at most so many times as long:
-/// until three calls have been measured there, and then.
+/// The slower device gets trials if it is predicted to take at most so many times as long: before
+/// three calls have been measured there, and after.
 const HOPELESS: [f64; 2] = [32.0, 2.0];
 
-/// Calls on the faster device take at least so many times what a trial of the slower one costs
-/// more: before its first trial, before the next two, and before any other.
+/// Before a trial, calls on the faster device have taken so many times the extra cost of the trial:
+/// for the first trial, the next two, and any other.
 const PATIENCE: [f64; 3] = [4.0, 2.0, 192.0];
 
-/// Trials of a device come in a row of three if it seems to take at most so many times as long: a
-/// device that has waited takes longer than one that is at work. With other calls between them,
-/// 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 52.
+/// Trials come in a row of three if the device seems to take at most so many times as long: an idle
+/// device is slower at first. With other calls between the trials, 256x256 bytes stayed on the CPU
+/// of a host with an H200: 80 us instead of 52.
 const CLOSE: f64 = 4.0;
 const ROW: u32 = 3;
 
 /// Most kinds of calls to remember.
 const MOST_KINDS: usize = 4096;
 
-/// What a call is about, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and
-/// type, from host memory to host memory.
+/// A call, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and type, from
+/// host memory to host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Width, height and channels of each picture.
@@ -83,13 +83,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// One picture in ordinary memory, with results of its own type.
+    /// One picture in pageable memory, with results of its own type.
     pub fn one(shape: Shape, scalar: Scalar) -> Self {
         Self { shape, source: scalar, target: scalar, pictures: 1, pinned: false }
     }
 }
 
-/// The predicted times of a call, and what [`Device::Auto`] makes of them. From
+/// The predicted times of a call, and the choice of [`Device::Auto`]. From
 /// [`Plan::reckoning`](crate::Plan::reckoning).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -102,36 +102,36 @@ pub struct Reckoning {
     pub cpu: Option<Duration>,
     /// The CPU's threads.
     pub threads: usize,
-    /// The time by way of the GPU and its parts; `None` if there is no GPU, or if the plan's
-    /// variant cannot run there.
+    /// The time on the GPU and its parts; `None` if there is no GPU, or if the plan's variant
+    /// cannot run there.
     pub gpu: Option<ReckonedGpu>,
 }
 
-/// The parts of a call's predicted time by way of a GPU.
+/// The parts of a call's predicted time on a GPU.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReckonedGpu {
-    /// From host memory to host memory, of an open GPU, after a plan's first call. Parts overlap,
+    /// From host memory to host memory, on an open GPU, after a plan's first call. Parts overlap,
     /// so it is less than their sum.
     pub total: Duration,
     /// Copies over the link, both ways at once.
     pub link: Duration,
     /// Kernels.
     pub kernel: Duration,
-    /// Copies between ordinary and pinned memory, by the CPU's threads.
+    /// Copies between pageable and pinned memory, by the CPU's threads.
     pub staging: Duration,
-    /// What a call takes beside these.
+    /// The rest of a call.
     pub call: Duration,
-    /// What a plan's first call takes longer; zero if it has been made.
+    /// The extra time of a plan's first call; zero after it.
     pub setup: Duration,
-    /// What it takes to open the GPU; zero if it is open.
+    /// The time to open the GPU; zero if it is open.
     pub opening: Duration,
-    /// Bytes a second over the link, up and down, if they were measured; else those of PCI Express
-    /// 4 are assumed, and an H200.
+    /// Bytes a second over the link, up and down, if they were measured; else PCI Express 4 and an
+    /// H200 are assumed.
     pub measured: Option<(f64, f64)>,
 }
 
-/// Bytes a second over the link to a GPU: to it, from it, and the sum where copies go both ways at
+/// Bytes a second over the link to a GPU: to it, from it, and in sum if copies go both ways at
 /// once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
@@ -153,11 +153,11 @@ pub(crate) struct Load {
     /// Bytes of all of them, and of all results.
     pub(crate) source: f64,
     pub(crate) results: f64,
-    /// Those bytes of both that are not in pinned memory.
+    /// The bytes of both that are not in pinned memory.
     pub(crate) staged: f64,
 }
 
-/// Seconds of a call by way of a GPU.
+/// Seconds of a call on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OnGpu {
     pub(crate) total: f64,
@@ -178,8 +178,8 @@ impl Load {
         (picture / each, each * self.pictures)
     }
 
-    /// The time by way of a GPU whose kernels take so many seconds: bands follow each other through
-    /// the stages, of which the slowest sets the pace.
+    /// The time on a GPU whose kernels take `kernel` seconds. Bands go through the stages like a
+    /// pipeline: the slowest stage sets the pace.
     pub(crate) fn on_gpu(&self, kernel: f64, link: Link, threads: usize) -> OnGpu {
         let (_, bands) = self.bands();
         let (up, down) = (self.source / link.up, self.results / link.down);
@@ -194,8 +194,8 @@ impl Load {
         OnGpu { total: call + through + (bands - 1.0) * pace, link: copies, kernel, staging, call }
     }
 
-    /// Bytes of pinned memory that a plan keeps for such calls, and the seconds that its first one
-    /// takes longer.
+    /// Bytes of pinned memory that a plan keeps for such calls, and the extra seconds of its first
+    /// call.
     pub(crate) fn setup(&self) -> (f64, f64) {
         let (band, bands) = self.bands();
         let share = self.staged / self.source.max(self.results);
@@ -221,8 +221,8 @@ impl Where {
     }
 }
 
-/// How a measured time compares with the predicted one: the least of the last three, as what goes
-/// wrong makes a run slower.
+/// Measured over predicted time: the least of the last three calls, as disturbances only slow a run
+/// down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ratio {
     last: [f64; 3],
@@ -232,7 +232,7 @@ struct Ratio {
 impl Ratio {
     fn note(&mut self, ratio: f64) {
         self.last[self.count as usize % 3] = ratio.clamp(1.0 / BELIEVED, BELIEVED);
-        // From 3 on, only the remainder matters.
+        // From 3 on, only the remainder of 3 matters.
         self.count = if self.count == 5 { 3 } else { self.count + 1 };
     }
 
@@ -268,14 +268,14 @@ pub(crate) struct Kind {
     pub(crate) bytes: bool,
 }
 
-/// What is known about a kind of call.
+/// The state of a kind of call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Experience {
     cpu: Ratio,
     gpu: Ratio,
     /// Seconds of calls since the slower device was tried last.
     since: f64,
-    /// Trials on the CPU and on the GPU that are still to come in a row.
+    /// Trials of a row that are still to come, on the CPU and on the GPU.
     row: [u32; 2],
 }
 
@@ -288,7 +288,7 @@ impl Experience {
     }
 }
 
-/// Predicted seconds of a call on both devices; infinite where it cannot run.
+/// Predicted seconds of a call on both devices; infinite if it cannot run there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pair {
     pub(crate) cpu: f64,
@@ -308,12 +308,12 @@ impl Pair {
     }
 }
 
-/// What a process has learned from its calls.
+/// Corrections that a process has learned from its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     kinds: HashMap<u64, Experience>,
-    /// On the CPU and on the GPU, for bytes made of bytes and for all others: for calls of a kind
-    /// that has not been measured.
+    /// For calls of kinds that have not been measured: on the CPU and on the GPU, for bytes made of
+    /// bytes and for all others.
     trends: [[Trend; 2]; 2],
 }
 
@@ -330,7 +330,7 @@ impl Learned {
         Pair { cpu: predicted.cpu * cpu, gpu: predicted.gpu * gpu }
     }
 
-    /// Notes what a call has taken.
+    /// Notes the time of a call.
     pub(crate) fn note(&mut self, kind: Kind, place: Where, predicted: f64, measured: f64) {
         if !(predicted > 0.0 && predicted.is_finite() && measured > 0.0) {
             return;
@@ -344,8 +344,8 @@ impl Learned {
         self.trend(kind, place).note(measured / predicted);
     }
 
-    /// Whether a call should go to the device that seems to be slower, to see whether it still is;
-    /// `setup` is what the GPU takes beside.
+    /// Whether a call should be a trial of the device that seems to be slower. `setup` is the extra
+    /// time of the GPU.
     pub(crate) fn tries(&self, kind: Kind, times: Pair, setup: f64) -> bool {
         let Some(mut known) = self.kinds.get(&kind.hash).copied() else { return false };
         let faster = times.faster();
@@ -363,7 +363,7 @@ impl Learned {
             1 | 2 => (HOPELESS[0], PATIENCE[1]),
             _ => (HOPELESS[1], PATIENCE[2]),
         };
-        // Trials are rare also where they cost nothing.
+        // Trials are rare even if they cost nothing.
         other <= most * best && known.since >= patience * (other - best).max(0.1 * best)
     }
 
@@ -377,20 +377,20 @@ impl Learned {
     }
 }
 
-/// What this process has learned.
+/// The corrections of this process.
 pub(crate) fn known() -> MutexGuard<'static, Learned> {
     static KNOWN: LazyLock<Mutex<Learned>> = LazyLock::new(Mutex::default);
-    // Each number is right by itself.
+    // Each number is valid by itself.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a GPU that is not ready still takes, in seconds.
+/// How ready the GPU is; seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Readiness {
     Ready,
     /// Another thread opens it.
     UnderWay,
-    /// It takes `cost` to open, and `lost` would have been saved so far if it were open.
+    /// It takes `cost` to open. If it had been open, `lost` would have been saved so far.
     Closed {
         cost: f64,
         lost: f64,
@@ -399,14 +399,14 @@ pub(crate) enum Readiness {
     Never,
 }
 
-/// What the choice for a call depends on; seconds.
+/// The numbers that the choice for a call depends on; seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Odds {
     pub(crate) times: Pair,
     pub(crate) readiness: Readiness,
-    /// What the plan's first call on the GPU takes longer; 0 after it.
+    /// The extra time of the plan's first call on the GPU; 0 after it.
     pub(crate) setup: f64,
-    /// What would have been saved by that so far.
+    /// What that would have saved so far.
     pub(crate) lost: f64,
     /// Whether the slower device has its trial.
     pub(crate) tries: bool,
@@ -419,13 +419,13 @@ pub(crate) enum Verdict {
     GpuFaster,
     /// The GPU would save time, but not yet as much as it costs to open.
     TooLittle,
-    /// Enough was lost: the GPU is opened while the CPU does this call.
+    /// Enough was lost: the GPU is opened while the CPU runs this call.
     OpenBeside,
     /// It is being opened.
     UnderWay,
     /// This call alone saves more than it costs to open the GPU.
     OpenNow,
-    /// The GPU would save time, but not yet as much as the plan's first call there takes longer.
+    /// The GPU would save time, but not yet the extra time of the plan's first call there.
     NotSetUp,
     /// The other device seems faster; this one has a trial.
     Trial(Where),
@@ -458,8 +458,8 @@ impl Odds {
             Readiness::Ready if loss == 0.0 => Verdict::CpuFaster,
             Readiness::Ready if self.lost + loss >= self.setup => Verdict::GpuFaster,
             Readiness::Ready => Verdict::NotSetUp,
-            // Open already, for other plans: it takes little to make it ready, and without a trial
-            // nobody knows.
+            // The GPU is open for other plans. Getting ready costs little, and only a trial can
+            // tell.
             Readiness::Closed { cost, .. } if self.tries && cost < OPENING => Verdict::OpenBeside,
             _ if loss == 0.0 => Verdict::CpuFaster,
             Readiness::UnderWay if loss >= OPENING + self.setup => Verdict::OpenNow,

@@ -19,10 +19,10 @@ use crate::{Error, Family, Result, Variant, Why, spectrum};
 pub struct Candidate {
     /// The variant.
     pub variant: Variant,
-    /// How long it should take, with pictures in the device's memory, and what it takes to round
-    /// bytes made of bytes: as measured on an H200, on an H100, or on processor cores with AVX-512,
-    /// for the number of pixels and of threads. For other GPUs an H200's time is scaled by the
-    /// memory's speed; their order is much the same. `None` if the variant is declined.
+    /// The predicted time with pictures in the device's memory, the rounding of bytes included. It
+    /// comes from measurements on an H200, an H100 or processor cores with AVX-512, for the number
+    /// of pixels and of threads. For other GPUs, an H200's time is scaled by the memory's speed;
+    /// the order of variants is much the same. `None` if the variant is declined.
     pub predicted: Option<Duration>,
     /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
@@ -51,7 +51,7 @@ impl Problem {
         Err(unsupported(variant, &why))
     }
 
-    /// The kernel of a variant that was found to be fast, if a plan may choose it.
+    /// The kernel of a variant that was measured to be fast, if a plan may choose it.
     #[cfg(feature = "gpu")]
     pub(crate) fn prepare_allowed(&self, variant: Variant) -> Option<Prepared> {
         self.rule(variant).and_then(|()| (kernel(variant).prepare)(self)).ok()
@@ -63,8 +63,8 @@ impl Problem {
         (kernel(variant).prepare)(self).map_err(|why| unsupported(variant, &why))
     }
 
-    /// What runs on the CPU, as the variant that stands for it: the filter's family, or for bytes
-    /// made of bytes what has the shortest predicted time. Every call asks for it.
+    /// The variant that stands for what runs on the CPU: that of the filter's family, or for bytes
+    /// made of bytes the one with the shortest predicted time. Every call asks for it.
     pub(crate) fn choose_on_cpu(&self) -> Variant {
         match (self.family(), self.place) {
             (Some((family, _)), _) => cpu::variant(self, family),
@@ -82,12 +82,12 @@ impl Problem {
         }
     }
 
-    /// Why a variant may not be chosen, if it may not.
+    /// Why a variant may not be chosen, if so.
     fn declined(&self, variant: Variant) -> Option<Why> {
         self.runs(variant).and_then(|()| self.rule(variant)).err()
     }
 
-    /// Every variant of the device: those that may run, the one to choose first, then the others.
+    /// Every variant of the device: first those that may run, the best one ahead, then the others.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let candidate = |variant, rank: Duration, predicted: &dyn Fn() -> Duration| {
             let declined = self.declined(variant);
@@ -124,10 +124,10 @@ impl Problem {
         }
     }
 
-    /// How long the fastest of the direct family takes, whether a plan may choose it or not:
-    /// gradients and weighted colours are predicted by it.
+    /// How long the fastest of the direct family takes, whether a plan may choose it or not: the
+    /// prediction for gradients and weighted colours.
     pub(crate) fn time_of_direct(&self) -> Duration {
-        // On the CPU tap by tap, as no other code of bytes takes these.
+        // On the CPU tap by tap: no other method for bytes takes these.
         let problem = match self.place {
             Place::Cpu { .. } => Self { rounding: None, ..*self },
             Place::Gpu(_) => *self,
@@ -138,8 +138,8 @@ impl Problem {
         runs.map(|variant| problem.time_of(variant)).min().unwrap_or_default()
     }
 
-    /// Whether a variant takes the problem; on the CPU, whether its code is what runs for its
-    /// family.
+    /// Whether a variant takes the problem; on the CPU, whether it stands for the code that runs
+    /// for its family.
     fn runs(&self, variant: Variant) -> Result<(), Why> {
         if let Place::Gpu(_) = self.place {
             return (kernel(variant).prepare)(self).map(|_| ());
@@ -166,8 +166,7 @@ impl Problem {
         }
     }
 
-    /// Whether the requested variant runs on the CPU, where any variant of a family that exists
-    /// does.
+    /// Whether the requested variant runs on the CPU: every variant of a family that exists does.
     pub(crate) fn check_on_cpu(&self, variant: Variant) -> Result<Variant> {
         self.has_family(variant.family())
             .map(|()| variant)

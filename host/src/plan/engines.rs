@@ -36,7 +36,7 @@ pub(super) enum Engine {
 pub(crate) struct OnGpus {
     /// One for each GPU, at least one.
     pub(crate) engines: Vec<engine::Engine>,
-    /// The lanes of each that no run uses.
+    /// The idle lanes of each.
     pub(crate) idle: Vec<Idle>,
     /// The fastest variants by measurement, if autotuning is on.
     pub(crate) tuned: Option<Tuned>,
@@ -44,8 +44,8 @@ pub(crate) struct OnGpus {
 
 #[cfg(feature = "gpu")]
 impl OnGpus {
-    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and
-    /// results may depend on the kernel.
+    /// GPUs that share work. They must be of the same model: the choice of a kernel depends on the
+    /// GPU, and results may depend on the kernel.
     pub(super) fn new(
         step: (&Filter, Option<Gradient>),
         border: Border,
@@ -73,7 +73,7 @@ impl OnGpus {
         Ok(Self { engines, idle, tuned })
     }
 
-    /// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.
+    /// The engine for a GPU; without one, the first, which refuses another GPU's memory.
     pub(crate) fn engine_of(&self, gpu: &Gpu) -> &engine::Engine {
         let same = |engine: &&engine::Engine| engine.gpu().info().ordinal == gpu.info().ordinal;
         self.engines.iter().find(same).unwrap_or(&self.engines[0])
@@ -105,16 +105,16 @@ pub(crate) struct Auto {
     pub(super) cpu: cpu::Engine,
     pub(super) settings: (Limits, bool),
     pub(super) cpu_times: f64,
-    /// The GPU that calls may go to.
+    /// The GPU that calls may use.
     pub(super) gpu: OnceLock<OnGpus>,
-    /// For images in the memory of others.
+    /// For images in the memory of other GPUs.
     pub(super) others: Mutex<BTreeMap<u32, Arc<OnGpus>>>,
     setup: Mutex<Setup>,
     /// The last call's forecast.
     pub(super) last: Mutex<Option<(Vec<u64>, Forecast)>>,
 }
 
-/// What a plan has on the GPU.
+/// The state of a plan on the GPU.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Setup {
@@ -122,7 +122,7 @@ pub(super) struct Setup {
     pub(super) done: bool,
     /// Bytes of its pinned memory.
     pub(super) pinned: f64,
-    /// Seconds that calls have lost because there was nothing.
+    /// Seconds that calls have lost because the GPU was not set up.
     pub(super) lost: f64,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Setup {
 pub(super) struct Forecast {
     pub(super) kind: Kind,
     pub(super) times: Pair,
-    /// Bytes of pinned memory that it needs, and the seconds that it takes to get there.
+    /// Bytes of pinned memory that it needs, and the seconds to set it up.
     pub(super) setup: (f64, f64),
 }
 
@@ -169,7 +169,7 @@ impl Auto {
         }
     }
 
-    /// Each of its numbers is right by itself.
+    /// Each of its numbers is valid by itself.
     pub(super) fn setup(&self) -> MutexGuard<'_, Setup> {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }

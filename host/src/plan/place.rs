@@ -27,30 +27,30 @@ use crate::{Device, Error, Result, Variant};
 
 #[cfg(feature = "gpu")]
 impl Auto {
-    /// The seconds that a call which needs so much takes longer because it is the first.
+    /// The extra seconds of a call with these needs if it is the first.
     fn left_to_set_up(&self, (pinned, seconds): (f64, f64)) -> f64 {
         let setup = self.setup();
         if setup.done && setup.pinned >= pinned { 0.0 } else { seconds }
     }
 }
 
-/// What a call's time depends on, beside its plans.
+/// The size of a call: what its time depends on, beside its plans.
 #[derive(Debug)]
 pub(crate) struct CallSize {
-    /// Pictures of the same shape that follow each other, and how many.
+    /// Runs of pictures of the same shape, with their number.
     shapes: Vec<(Shape, usize)>,
     kinds: (Scalar, Scalar),
     /// Between several plans.
     between: Scalar,
     load: Load,
-    /// Whether it can be repeated, and its time is that of the devices alone: not where others give
-    /// and take rows meanwhile.
+    /// Whether the call can be repeated and its time depends on the devices only: not if rows come
+    /// from a source and go to a sink.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "no time is noted"))]
     alone: bool,
 }
 
 impl CallSize {
-    /// A call with these pictures: whether they and their results are pinned, and their shapes.
+    /// A call with these pictures: for each, whether it and its results are pinned, and its shape.
     pub(crate) fn of(kinds: (Scalar, Scalar), pictures: &[(bool, bool, Shape)]) -> Self {
         let mut job = Self {
             shapes: Vec::new(),
@@ -65,7 +65,7 @@ impl CallSize {
         job
     }
 
-    /// As [`CallSize::of`], for a picture that comes and goes in rows.
+    /// As [`CallSize::of`], for a picture whose rows come from a source and go to a sink.
     pub(crate) fn streamed(kinds: (Scalar, Scalar), shape: Shape) -> Self {
         Self { alone: false, ..Self::of(kinds, &[(false, false, shape)]) }
     }
@@ -101,8 +101,8 @@ impl From<&Work> for CallSize {
     }
 }
 
-/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open.
-/// The work notes what it launches for each.
+/// Runs a call of consecutive plans on the device that is faster, if the plans leave that open. The
+/// work notes its launches for each plan.
 ///
 /// # Errors
 /// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run
@@ -145,8 +145,7 @@ pub(crate) fn run<T>(
     }
 }
 
-/// Whether there may be enough of something on the CPU that a call by way of the GPU had too little
-/// of.
+/// Whether an error says that the GPU lacked something the CPU may have enough of.
 #[cfg(feature = "gpu")]
 fn lacks_memory(error: &Error) -> bool {
     match error {
@@ -158,7 +157,7 @@ fn lacks_memory(error: &Error) -> bool {
     }
 }
 
-/// After an error of the driver: where the GPU answers no more, later calls use the CPU.
+/// After an error of the driver: if the GPU no longer answers, later calls use the CPU.
 #[cfg(feature = "gpu")]
 fn give_up_what_is_lost(error: &Error) {
     match error {
@@ -209,7 +208,7 @@ impl Auto {
                     return outcome;
                 }
             }
-            // Another call of this kind would fare no better.
+            // Another call of this kind would fail, too.
             let outcome = work(Where::Cpu);
             auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, f64::MAX);
             return outcome;
@@ -223,7 +222,7 @@ impl Auto {
         outcome
     }
 
-    /// The place of a call, with what follows from it: the GPU is opened, or time is noted as lost.
+    /// The place of a call. Opens the GPU or notes lost time, as the verdict says.
     fn choose(&self, forecast: &Forecast) -> Verdict {
         let odds = self.odds(forecast);
         let verdict = odds.verdict();
@@ -254,7 +253,7 @@ impl Auto {
 
     fn forecast(&self, plans: &[(&Plan, Channels)], job: &CallSize) -> Forecast {
         let link = opening::link();
-        // All that a forecast depends on. Calls of one kind often follow each other.
+        // Everything that a forecast depends on. Consecutive calls often are of one kind.
         let mut key = vec![
             plans.len() as u64,
             u64::from(link.is_some()),
@@ -281,7 +280,7 @@ impl Auto {
     }
 }
 
-/// The kind of a call: calls of one kind take about as long for each result.
+/// The kind of a call: calls of one kind take about the same time for each result.
 #[cfg(feature = "gpu")]
 fn kind(plans: &[(&Plan, Channels)], job: &CallSize) -> Kind {
     let mut hash = DefaultHasher::new();
@@ -357,7 +356,7 @@ impl Plan {
         }
     }
 
-    /// Whether the GPU is open for the plan now. If it cannot be, calls of this process use the CPU
+    /// Whether the GPU is open for the plan now. If it cannot be opened, this process uses the CPU
     /// from now on.
     #[cfg(feature = "gpu")]
     fn is_open(&self) -> bool {
@@ -399,8 +398,8 @@ impl Plan {
         }
     }
 
-    /// The device on which questions about a shape are answered: that of this thread's last call,
-    /// if each call has its own.
+    /// The device that answers questions about a shape: that of this thread's last call, if each
+    /// call may choose.
     pub(super) fn usual(&self) -> Result<On<'_>> {
         self.on(if ran::last_device() == Device::Cpu { Where::Cpu } else { Where::Gpu })
     }
@@ -445,9 +444,9 @@ impl Plan {
         if self.device == Device::Auto { ran::last_device() } else { self.device }
     }
 
-    /// What this thread's last call launched for the plan: one, or several where pictures of a
-    /// batch have several sizes. Nothing if that call was of another plan, or failed before
-    /// anything was launched.
+    /// What this thread's last call launched for the plan: one entry, or several if pictures of a
+    /// batch have several sizes. Empty if that call was of another plan, or failed before the first
+    /// launch.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Plan, Ran, Variant};
@@ -461,11 +460,10 @@ impl Plan {
         ran::of_plan(self.number)
     }
 
-    /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to
-    /// host memory, and says which of them [`Device::Auto`] takes now. Predictions are those of
-    /// [`Plan::candidates`] with what copies take, corrected by the calls that this process has
-    /// made on plans for [`Device::Auto`]. Nothing is opened for it, but the link of a GPU that is
-    /// open is measured once.
+    /// Predicts the time of a call on the CPU and on the first GPU, from host memory to host
+    /// memory, and says which of them [`Device::Auto`] takes now. The predictions are those of
+    /// [`Plan::candidates`] plus copies, corrected by this process's calls of plans for
+    /// [`Device::Auto`]. It opens no GPU; it measures the link of an open one once.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Scalar, Shape, Work};
@@ -485,7 +483,7 @@ impl Plan {
         #[cfg(feature = "gpu")]
         let (machine, link, odds) = {
             if Gpu::is_open(opening::ORDINAL) && opening::failure().is_none() {
-                // Without it, what is assumed will do.
+                // Without a measurement, the assumed link serves.
                 let _ = opening::open();
             }
             let (link, machine) = (opening::link(), machine());
@@ -539,14 +537,14 @@ impl Plan {
     }
 }
 
-/// The GPU that calls may go to, or an H200 as long as none is open.
+/// The GPU that calls may use, or an H200 as long as none is open.
 #[cfg(feature = "gpu")]
 fn machine() -> Machine {
     let gpu = opening::link().and_then(|_| Gpu::open(opening::ORDINAL).ok());
     gpu.map_or(Machine::H200, |gpu| gpu.machine())
 }
 
-/// Whether a variant that was named takes a problem.
+/// Whether a given variant takes a problem.
 fn takes(problem: &Problem, variant: Variant) -> bool {
     match problem.place {
         Place::Cpu { .. } => problem.check_on_cpu(variant).is_ok(),

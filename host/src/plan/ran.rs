@@ -1,4 +1,4 @@
-//! What calls have launched: noted where it is launched, and kept for the thread that called.
+//! What calls have launched: noted at the launch, kept for the calling thread.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,9 +9,8 @@ use crate::{Device, Variant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ran {
-    /// A variant. On the CPU the one that stands for what all variants of its family run there:
-    /// `direct-naive`, `separable`, `fourier`, or `running-sums` for equal taps over bytes, which
-    /// are counted.
+    /// A variant. On the CPU, it stands for the code that all variants of its family run:
+    /// `direct-naive`, `separable`, `fourier`, or `running-sums` for means of bytes.
     Variant(Variant),
     /// A gradient's kernel.
     Gradient,
@@ -46,16 +45,16 @@ pub(crate) struct Launched(AtomicU32);
 impl Launched {
     pub(crate) fn note(&self, ran: Ran) {
         let bit = Ran::all().take_while(|&other| other != ran).count();
-        // Read after the threads that note have been joined.
+        // Read after the noting threads have been joined.
         self.0.fetch_or(1 << bit, Ordering::Relaxed);
     }
 }
 
 /// The last call of a thread.
 struct Last {
-    /// Where it went, of plans that may choose.
+    /// Its place, if the plans may choose.
     device: Device,
-    /// For each of its plans, by their numbers, the bits of [`Launched`].
+    /// The bits of [`Launched`] for each of its plans, by number.
     plans: Vec<(u64, u32)>,
 }
 
@@ -69,7 +68,7 @@ pub(super) fn number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Keeps what a call of these plans has launched, and where it went if they may choose.
+/// Keeps what a call of these plans has launched, and its place if they may choose.
 pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64, &'l Launched)>) {
     LAST.with_borrow_mut(|last| {
         last.device = device.unwrap_or(last.device);
@@ -79,14 +78,14 @@ pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64,
     });
 }
 
-/// As [`keep`], of a call in f64 of the plans of these numbers.
+/// As [`keep`], for a call in f64 of the plans with these numbers.
 pub(super) fn keep_in_f64(numbers: impl Iterator<Item = u64>) {
     let launched = Launched::default();
     launched.note(Ran::InF64);
     keep(Some(Device::Cpu), numbers.map(|number| (number, &launched)));
 }
 
-/// As [`keep`], of a call for images in a GPU's memory.
+/// As [`keep`], for a call on images in a GPU's memory.
 #[cfg(feature = "gpu")]
 pub(super) fn keep_one(number: u64, ran: Ran) {
     let launched = Launched::default();
@@ -94,13 +93,13 @@ pub(super) fn keep_one(number: u64, ran: Ran) {
     keep(None, [(number, &launched)].into_iter());
 }
 
-/// Where this thread's last call of plans that may choose went.
+/// The place of this thread's last call of plans that may choose.
 pub(super) fn last_device() -> Device {
     LAST.with_borrow(|last| last.device)
 }
 
-/// What this thread's last call has launched for the plan of this number; nothing if it was a call
-/// of others.
+/// What this thread's last call has launched for the plan with this number; nothing if it was a
+/// call of other plans.
 pub(super) fn of_plan(number: u64) -> Vec<Ran> {
     let bits = LAST.with_borrow(|last| {
         last.plans.iter().find(|(other, _)| *other == number).map_or(0, |plan| plan.1)

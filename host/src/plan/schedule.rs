@@ -1,9 +1,9 @@
-//! Bands: how a picture is cut into jobs that overlap, and that fit in a device's memory.
+//! Bands: cuts a picture into jobs that overlap in time and fit in a device's memory.
 //!
-//! A job is a band of results and the rows of the source that it needs. The kernel is chosen from
-//! the whole picture, and results of a band are those of the whole picture, bit for bit. Where
-//! results depend on a grid of tiles, as by way of spectra, bands begin on that grid, and have
-//! every row that its tiles read.
+//! A job is a band of results and the rows of the source that it needs. The whole picture decides
+//! the kernel, and a band's results are those of the whole picture, bit for bit. If results depend
+//! on a grid of tiles, as with spectra, bands begin on that grid and have every row that their
+//! tiles read.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use gpu_kernels::border;
 
 use crate::problem::rows_read;
 
-/// Bands of a picture that is neither small nor large: enough that copies in both directions and
-/// kernels overlap, few enough that starting them costs little.
+/// Bands of a medium picture: enough to overlap copies both ways with kernels, few enough that
+/// starting them costs little.
 pub(super) const BANDS: usize = 16;
 
-/// The same where threads copy a band from or to pinned memory: it costs more to start them all.
+/// The same where threads copy a band from or to pinned memory: starting them costs more.
 pub(super) const STAGED_BANDS: usize = 8;
 
-/// The least and the most bytes of a band, in the direction in which it has more: below, calls of
-/// the driver cost more than what overlaps, and above, staging memory leaves the processor's cache.
+/// The least and the most bytes of a band, in its larger direction. Below, driver calls cost more
+/// than the overlap saves; above, staging memory exceeds the processor's cache.
 pub(super) const BAND: Range<usize> = 2 << 20..8 << 20;
 
-/// A band is at least this many times as high as the rows that it shares with its neighbours, which
+/// A band is at least so many times as high as the rows that it shares with its neighbours: these
 /// are copied twice.
 const APRONS: usize = 4;
 
@@ -38,8 +38,7 @@ pub(crate) struct Extent {
     pub(crate) reach: usize,
     /// Bands begin at multiples of so many rows.
     pub(crate) step: usize,
-    /// Rows that a band shares with its neighbours beside those: where other steps come first, for
-    /// their windows.
+    /// Further rows that a band shares with its neighbours, for the windows of earlier steps.
     pub(crate) beside: usize,
     /// Bytes of a row of the source or of results, whichever has more.
     pub(crate) row: usize,
@@ -47,11 +46,11 @@ pub(crate) struct Extent {
     pub(crate) alone: bool,
     /// Whether threads copy its rows from or to pinned memory.
     pub(crate) staged: bool,
-    /// How high bands are where memory is no matter, if that is not left to the schedule.
+    /// The height of bands where memory does not limit it, if given.
     pub(crate) rows: Option<usize>,
 }
 
-/// What a plan's runs may take.
+/// The limits of a plan's runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// Bytes of a GPU's memory for pictures and scratch.
@@ -73,7 +72,7 @@ impl Default for Limits {
     }
 }
 
-/// How bands go through GPUs, where that is not left to the schedule. For tests and the benchmark.
+/// Overrides of how bands go through GPUs, for tests and the benchmark.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Debug, Default)]
 pub struct FlowOptions {
@@ -83,13 +82,13 @@ pub struct FlowOptions {
     pub lanes: Option<usize>,
     /// Bytes of the pieces in which threads share a copy.
     pub share: Option<usize>,
-    /// Bands of pinned pictures that a lane has at once.
+    /// Bands of pinned pictures in a lane at once.
     pub deep: Option<usize>,
-    /// Where to note what runs when.
+    /// Where to note the times of each step.
     pub timeline: Option<crate::gpu::Timeline>,
 }
 
-/// How high bands are, and how many are under way at once.
+/// The height of bands, and the number under way at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bands {
     pub(crate) rows: usize,
@@ -101,11 +100,11 @@ pub(crate) struct Bands {
 pub(crate) struct Job {
     /// The rows of the picture that it computes.
     pub(crate) results: Range<usize>,
-    /// The rows of the picture that it needs, in the order in which they lie in the band's memory.
+    /// The rows of the picture that it needs, in the order of the band's memory.
     pub(crate) source: Vec<Range<usize>>,
-    /// The height of the image that the kernel sees. It is the picture's, unless the band needs
-    /// rows of both ends of the picture: then the band is an image of its own, with all rows
-    /// outside it put in place.
+    /// The height of the image that the kernel sees: the picture's, unless the band needs rows of
+    /// both ends of the picture. Then the band is an image of its own, with the rows outside in
+    /// place.
     pub(crate) height: usize,
     /// The rows of that image that are computed.
     pub(crate) region: Range<usize>,
@@ -114,8 +113,8 @@ pub(crate) struct Job {
 }
 
 impl Extent {
-    /// The bands for a device with room for so many bytes, and at most so many lanes; `bytes` says
-    /// how many a lane needs for bands of so many rows, and does not fall as those rise.
+    /// The bands for a device with room for `room` bytes and at most `lanes` lanes. `bytes` gives
+    /// the bytes of a lane for a height of bands; it never falls as the height rises.
     ///
     /// # Errors
     /// The bytes needed, if there is no room for the lowest band.
@@ -130,7 +129,7 @@ impl Extent {
             bytes(bands.rows).saturating_mul(self.lanes_in_use(bands) as u64) <= room
         };
         let mut next = Some(bands);
-        // Halving finds at least half of what there is room for.
+        // Halving uses at least half of the room.
         while let Some(bands) = next {
             if fits(&bands) {
                 return Ok(bands);
@@ -150,12 +149,12 @@ impl Extent {
         }
     }
 
-    /// How many lanes have something to do.
+    /// How many lanes have work.
     pub(crate) fn lanes_in_use(&self, bands: &Bands) -> usize {
         if self.alone { bands.lanes.min(self.height.div_ceil(bands.rows)) } else { bands.lanes }
     }
 
-    /// Rows of the source that a band of so many rows needs at most.
+    /// The most rows of the source that a band of so many rows needs.
     pub(crate) fn source_rows(&self, rows: usize) -> usize {
         let needed = rows.next_multiple_of(self.step).saturating_add(self.reach - 1);
         // Under WRAP, a window that is higher than the image finds rows more than once.
@@ -196,22 +195,22 @@ impl Extent {
         Job { results, source, height: unresolved, region, there: 0..unresolved }
     }
 
-    /// The rows of the source that these results need; they begin where a band may.
+    /// The rows of the source that these results need. The results begin where a band may begin.
     pub(crate) fn read(&self, results: &Range<usize>) -> Range<usize> {
         if results.len() == self.height {
             return 0..self.height;
         }
-        // A tile reads as many rows however many of its results are asked for.
+        // A tile reads all its rows, however few of its results are needed.
         let tiles = results.start..results.start + results.len().next_multiple_of(self.step);
         rows_read(self.border, (self.anchor, self.reach), tiles, self.height)
     }
 
-    /// The results from where a band may begin, with these among them.
+    /// The results with these among them, from a row where a band may begin.
     pub(crate) fn widened(&self, results: Range<usize>) -> Range<usize> {
         results.start / self.step * self.step..results.end
     }
 
-    /// The height of bands where memory is no matter.
+    /// The height of bands where memory does not limit it.
     fn preferred(&self) -> usize {
         if let Some(rows) = self.rows {
             return self.on_grid(rows);
@@ -228,13 +227,13 @@ impl Extent {
         self.on_grid(1)
     }
 
-    /// The nearest height from this one up at which the next band may begin.
+    /// The least height from this one up after which the next band may begin.
     fn on_grid(&self, rows: usize) -> usize {
         rows.max(1).next_multiple_of(self.step).min(self.height)
     }
 }
 
-/// So many rows of a picture that goes round, from this one on, which may lie outside it.
+/// `count` rows of a picture that wraps around, from row `first`, which may lie outside.
 pub(crate) fn wrapped(first: i64, rows: usize, height: usize) -> Vec<Range<usize>> {
     let mut source = Vec::new();
     let mut left = rows;
