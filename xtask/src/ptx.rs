@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use kernel_builder::ptxas::Usage;
 use kernel_builder::{KernelBuilder, Module, TIERS, module, ptxas};
 
 use crate::{print, root, rust_cuda};
@@ -190,11 +191,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     for set in SETS {
         let mut registers = BTreeMap::new();
-        for arch in &archs {
-            let compiled = match options.compiler {
-                Compiler::Rustc => Compiled::by_rustc(set, arch, !options.debug)?,
-                Compiler::RustCuda => Compiled::by_rust_cuda(set, arch)?,
+        // Each architecture is a single thread's work, for the compiler and for ptxas.
+        let made: Vec<Result<(Compiled, Option<Vec<Usage>>)>> = std::thread::scope(|scope| {
+            let make = |arch: &String| -> Result<(Compiled, Option<Vec<Usage>>)> {
+                let compiled = match options.compiler {
+                    Compiler::Rustc => Compiled::by_rustc(set, arch, !options.debug)?,
+                    Compiler::RustCuda => Compiled::by_rust_cuda(set, arch)?,
+                };
+                let usages = ptxas::check(&compiled.path, arch)?;
+                Ok((compiled, usages))
             };
+            let threads: Vec<_> =
+                archs.iter().map(|arch| scope.spawn(move || make(arch))).collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended
+                .map(|made| made.unwrap_or_else(|_| bail!("the compiler's thread panicked")))
+                .collect()
+        });
+        for (arch, made) in archs.iter().zip(made) {
+            let (compiled, usages) = made?;
             let Compiled { module, path, warnings } = &compiled;
             let mut text = format!(
                 "\n{}, {arch}, {}: {} entries",
@@ -213,7 +228,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                     set.listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
                 faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
             }
-            list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
+            list((&compiled, usages), arch, &mut text, &mut faults, &mut registers)?;
             if set.package == "gpu-kernels" {
                 let breaks =
                     |(name, ptx): &&(String, String)| !IN_F64.contains(&&**name) && is_in_f64(ptx);
@@ -325,14 +340,14 @@ impl Set {
 /// Adds a line for each entry of a tier; records its registers, and the entries that use local
 /// memory.
 fn list(
-    compiled: &Compiled,
+    (compiled, usages): (&Compiled, Option<Vec<Usage>>),
     arch: &str,
     text: &mut String,
     faults: &mut Vec<String>,
     registers: &mut Registers,
 ) -> Result<()> {
     let entries = &compiled.module.entries;
-    let Some(usages) = ptxas::check(&compiled.path, arch)? else {
+    let Some(usages) = usages else {
         for (name, _) in entries {
             writeln!(text, "{name}")?;
         }
