@@ -13,11 +13,11 @@
 //! - Near entries, for small windows: a block is one warp, and a ring in shared memory keeps the
 //!   rows under the window. Integers are held in f32, in units of `2^-133` (see `tile/flat.rs`): a
 //!   GPU adds f32 at twice the rate of integers, exactly up to 24 bits.
-//! - Far entries, for all other windows: a block has more warps, as a strip needs many columns
-//!   besides its results. Rows are loaded again when they leave. Integers are u32.
+//! - Far entries, for all other windows: a block has more warps, as a strip needs columns beyond
+//!   its results. Rows are loaded again when they leave. Integers are u32.
 //!
 //! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]); the order of sums
-//! does not matter. Shared memory: see [`Layout`]. Limits: bytes to bytes, no epilogue; taps of
+//! does not matter. Shared memory: see `Layout`. Limits: bytes to bytes, no epilogue; taps of
 //! `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23, below 2^14 in near entries;
 //! the value outside the image is a byte. `keep.rs` handles KEEP.
 
@@ -80,8 +80,9 @@ impl Mean {
     pub fn new(window: Window, divisor: u32, is_near: bool) -> Self {
         // 2^shift < divisor <= 2^(shift + 1).
         let shift = (divisor - 1).ilog2();
-        // The sum plus half of the divisor is below `256 * divisor`. The inverse is too great by
-        // less than 1 part in `2^(32 + shift) / divisor`. So the product is too great by less than
+        // The sum plus half of the divisor is below `256 * divisor`, and the inverse is too great
+        // by less than 1. So the product is too great by less than `256 * divisor`. That is at most
+        // `2^(32 + shift) / divisor`, the step of the quotients, as
         // `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`: no quotient is rounded up.
         let inverse = (1u64 << (32 + shift)).div_ceil(divisor.into()) as u32;
         // The reciprocal is rounded up, so every tie rounds up. The quotient of any other sum lies
