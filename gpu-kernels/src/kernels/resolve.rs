@@ -560,8 +560,9 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
 /// Stores the results of this block's segments. All threads of a team call `byte` together; its
 /// flag says whether there is a result.
 ///
-/// # Safety The pass has a list and describes allocated memory. The launch has [`BLOCK`] threads a
-/// block, [`SHARED`] bytes of shared memory and the blocks stated above.
+/// # Safety
+/// The pass has a list and describes allocated memory. The launch has [`BLOCK`] threads a block,
+/// [`SHARED`] bytes of shared memory and the blocks stated above.
 #[inline(always)]
 unsafe fn each_result(
     pass: &Pass,
