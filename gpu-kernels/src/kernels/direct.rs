@@ -251,8 +251,8 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
         }
         block_top += grid_height() * block_rows;
         if block_top < pass.region.y1 {
-            // The next tile overwrites values that slower threads may still read. SAFETY: either
-            // the whole block or none of it takes this branch.
+            // The next tile overwrites values that slower threads may still read.
+            // SAFETY: either the whole block or none of it takes this branch.
             unsafe { barrier() };
         }
     }
@@ -277,9 +277,9 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
         let mut sums = [0.0; PER];
         let (rows, last) = (self.extent.rows(), PER as i32 - 1);
-        // Row `r` lies in the windows of the pixels `p` with `p <= r < p + rows`: first of the
-        // upper pixels only, at last of the lower pixels only. SAFETY: so each row lies in the
-        // windows of the pixels that `add` gets.
+        // Row `r` lies in the windows of the pixels `p` with `p <= r < p + rows`: first of the upper
+        // pixels only, at last of the lower pixels only.
+        // SAFETY: so each row lies in the windows of the pixels that `add` gets.
         unsafe {
             let mut row = 0;
             while row < last {

@@ -275,8 +275,8 @@ impl<'a> Place<'a> {
         let (pixel, ahead) = (plane.pixel, self.ahead());
         let has_words =
             self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
-        // Byte range that word loads touch and may touch, counted from the row's first byte of this
-        // channel.
+        // The first byte that word loads touch, and the end of the image's bytes, both counted from
+        // the row's first byte of this channel.
         let (first, end) =
             (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
         if !has_words || !(1..=4).contains(&pixel) || first < 0 {

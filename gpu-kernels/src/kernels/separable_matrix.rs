@@ -4,9 +4,8 @@
 //! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows
 //! at a time, G tiles at a time. Each group of 16 rows takes the row pass once; shared memory keeps
 //! the blocks of sums that later results need, one word a lane. Warps never wait for each other.
-//!
-//! With three or four channels, a row of taps spans that many times more bytes. Entries for wide
-//! windows de-interleave the channels: a strip is 16 pixels, and each channel is a tile.
+//! Entries for wide windows de-interleave three or four channels: a strip is 16 pixels, and each
+//! channel is a tile.
 //!
 //! Row pass: one factor is a band, with the row's taps from byte `m` on in row `m`; the other is 8
 //! rows of 32 bytes of the image, in memory order. A lane gets sums of neighbouring rows in columns

@@ -85,7 +85,6 @@ pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
 /// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
 /// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
 /// 3. for each part the spectrum of the taps: number n of thread t at `16 R n + t`.
-///    `16 R n + t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {

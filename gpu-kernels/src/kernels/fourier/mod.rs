@@ -1,9 +1,8 @@
 //! The Fourier family: correlation as a product of spectra. This file has the layout of a tile,
 //! which host and kernels share.
 //!
-//! - `tiles.rs`: an image tile by tile in shared memory.
+//! - `tiles.rs`, `bytes.rs`: an image tile by tile in shared memory; its loads and stores of bytes.
 //! - `large.rs`: larger tiles, in three kernels, for larger windows.
-//! - `bytes.rs`: loads and stores of small tiles of bytes.
 //! - `fft.rs`: transforms of the values in a lane's registers.
 //! - `holes.rs`: results whose windows have pixels that spectra cannot represent.
 //! - `lines.rs`, `line.rs`: rows and columns one by one, for products.
@@ -13,11 +12,10 @@
 //!   SIZE columns of each, `cols - 1` give no results.
 //! - A folded tile has `2 SIZE` columns: column `n` is the real part, column `n + SIZE` the
 //!   imaginary part of number `n`. Times the twist `exp(i pi n / (2 SIZE))`, a line's transform is
-//!   its spectrum at every second odd frequency. A product of such spectra is a right-angle
-//!   convolution, which changes its sign where it wraps around (Crandall and Fagin, Discrete
-//!   weighted transforms and large-integer arithmetic, 1994). Of all columns `cols - 1` give no
-//!   results: 65x65 taps in tiles of 128 transform a third less than pairs.
-//!
+//!   its spectrum at every second odd frequency. The product of two is a right-angle convolution,
+//!   which changes its sign where it wraps around (Crandall and Fagin, Discrete weighted transforms
+//!   and large-integer arithmetic, 1994). Of all columns `cols - 1` give no results: 65x65 taps in
+//!   tiles of 128 transform a third less than pairs.
 //! Bytes made of bytes are folded unless the window has parts: rounding is correct either way. For
 //! all other types the method decides the bits, and tiles are pairs.
 
