@@ -1,4 +1,4 @@
-//! Direct 2-D correlation, one f32 channel: four entries, each with one change to the one before.
+//! Direct 2-D correlation, one f32 channel: four steps, each with one change to the step before.
 //!
 //! | entry | taps | pixels | window |
 //! | --- | --- | --- | --- |
@@ -277,8 +277,8 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
         let mut sums = [0.0; PER];
         let (rows, last) = (self.extent.rows(), PER as i32 - 1);
-        // Row `r` lies in the windows of the pixels `p` with `p <= r < p + rows`: first of the upper
-        // pixels only, at last of the lower pixels only.
+        // Row `r` lies in the windows of the pixels `p` with `p <= r < p + rows`: first of the
+        // upper pixels only, at last of the lower pixels only.
         // SAFETY: so each row lies in the windows of the pixels that `add` gets.
         unsafe {
             let mut row = 0;

@@ -4,23 +4,20 @@
 //! the base 256. Products of bytes and their sums are exact, so their order does not matter. The
 //! sums of the digits are joined and rounded once.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 output
-//! rows at a time. Warps never wait for each other. With three or four channels, a row of taps
-//! spans that many times more bytes. Entries for wider windows de-interleave the channels on the
-//! way into shared memory: a strip is 16 pixels, and each channel is a tile.
+//! Tiling: `tile/strip.rs`. A block is a warp and slides down a strip of [`TILES`] tiles, 16 output
+//! rows at a time. Warps never wait for each other. Entries for wider windows de-interleave three
+//! or four channels in shared memory: a strip is 16 pixels, and each channel is a tile.
 //!
-//! Threads: a step multiplies 16 rows of 32 bytes with a band, for each tile. The image is the
-//! first factor; one instruction loads a lane's four words. The band is the second factor: column
-//! `n` has the taps of a row from byte `n` on, else 0. The product has the sums of a row of taps
-//! for 16 rows and 8 columns. Two bands make 16 values, in an order of columns that gives a lane
-//! four neighbours. The 32 bytes are two halves of 16: the halves that a row of taps spans, then
-//! the next row's. The host stores bands in the order of the lanes.
+//! Threads: a step multiplies 16 rows of 32 bytes (first factor) with a band (second factor), for
+//! each tile. Column `n` of the band has the taps of a row from byte `n` on, else 0. Two bands make
+//! 16 values, in an order of columns that gives a lane four neighbours. The 32 bytes are two halves
+//! of 16: the halves that a row of taps spans, then the next row's. The host stores bands in the
+//! order of the lanes.
 //!
-//! Rounding: one or two digits are exact, and the sum is rounded half to even. With three, taps may
-//! be off by half of the last digit's unit. If that or the cut in joining could change the byte,
-//! the result goes to the pass's list. Limits: bytes to bytes, no epilogue; up to 65536 taps, so
-//! that no sum overflows; shared memory holds the rows for 16 results; the value outside the image
-//! is a byte. KEEP is left to `keep.rs`.
+//! Rounding: with one or two digits exact, half to even. With three, taps may be off by half of the
+//! last digit's unit. If that or the cut in joining could change the byte, the result goes to the
+//! pass's list. Limits: bytes to bytes, no epilogue; up to 65536 taps, so that no sum overflows;
+//! rows for 16 results in shared memory; a byte outside the image. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;

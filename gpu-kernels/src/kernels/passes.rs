@@ -1,5 +1,5 @@
-//! Exact sums over a product of a row and a column of byte taps, or over two such products: for
-//! many uncertain results, and for windows that no other kernel takes.
+//! Exact correlation of bytes with a product of a row and a column of taps, or with the sum of two
+//! such products: for many uncertain results, and for windows that no other kernel takes.
 //!
 //! Arithmetic: taps are integers of at most 37 bits, cut into [`DIGITS`] signed digits to the
 //! base 256. The row pass multiplies bytes by digits on the tensor cores. Its sums are below 2^45
@@ -10,15 +10,14 @@
 //! Tiling: a block has 128 results of several lines (rows in the row pass, columns in the column
 //! pass), a warp 16 neighbouring results of every line. The numbers under the window come to shared
 //! memory in chunks, so a window may have any length. The first matrix factor is a band of 16 rows,
-//! each with the taps one column right of the row above, which the host stores in the order of the
-//! lanes ([`fragment`]). The second factor has 8 lines as columns. A shared-memory word has four
-//! neighbouring numbers of a line, and words of 8 lines lie side by side, which avoids bank
-//! conflicts.
+//! each with the taps one column right of the row above; the host stores it in the order of the
+//! lanes ([`fragment`]). The second factor has 8 lines as columns. A word of shared memory has four
+//! neighbouring numbers of a line; words of 8 lines lie side by side, which avoids bank conflicts.
 //!
 //! After an estimate, `passes_verdict` counts the results in the pass's list. If there are few, the
 //! passes return at once; else the list is emptied. Without a list the passes always compute.
-//! Limits: bytes to bytes, no epilogue; the value outside the image is a byte; at most two
-//! products. KEEP is left to `keep.rs`.
+//! Limits: bytes to bytes, no epilogue; the value outside the image is a byte. KEEP is left to
+//! `keep.rs`.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;

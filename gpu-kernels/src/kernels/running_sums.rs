@@ -5,10 +5,9 @@
 //! Shared memory holds prefix sums of these changes along the strip. The difference of two prefix
 //! sums is the change of one window's sum. Integers accumulate no rounding errors.
 //!
-//! Thread mapping: a row is one line of values, channels interleaved, so the same channel of the
-//! next pixel is C values further. A thread has [`VALUES`] neighbouring columns and makes four
-//! results at a time. The grid's x axis counts strips in the order of `tile/strip.rs`, its z axis
-//! images.
+//! Thread mapping: a row is one line of values, channels interleaved. A thread has [`VALUES`]
+//! neighbouring columns and makes four results at a time. The grid's x axis counts strips in the
+//! order of `tile/strip.rs`, its z axis images.
 //!
 //! - Near entries, for small windows: a block is one warp, and a ring in shared memory keeps the
 //!   rows under the window. Integers are held in f32, in units of `2^-133` (see `tile/flat.rs`): a
@@ -16,10 +15,9 @@
 //! - Far entries, for all other windows: a block has more warps, as a strip needs columns beyond
 //!   its results. Rows are loaded again when they leave. Integers are u32.
 //!
-//! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]); the order of sums
-//! does not matter. Shared memory: see `Layout`. Limits: bytes to bytes, no epilogue; taps of
-//! `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23, below 2^14 in near entries;
-//! the value outside the image is a byte. `keep.rs` handles KEEP.
+//! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Limits: bytes to
+//! bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23,
+//! below 2^14 in near entries; the value outside the image is a byte. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -452,7 +450,7 @@ const AT_ONCE: usize = 6;
 /// Rows between a prefetch into the L2 cache and the load of that row.
 const AHEAD: i32 = 6;
 
-/// A block's part of the region. Numbers of values count from the begin of a row.
+/// A block's part of the region. Numbers of values count from the start of a row.
 #[derive(Clone, Copy)]
 struct Strip {
     /// The first result's number: a multiple of four.
@@ -728,7 +726,7 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
     }
 }
 
-/// Shared-memory words of the prefix sums at the begin and the end of the windows of a thread's
+/// Shared-memory words of the prefix sums at the start and the end of the windows of a thread's
 /// first four results. The next four results' words lie 32 further.
 struct Windows {
     from: [i32; 4],

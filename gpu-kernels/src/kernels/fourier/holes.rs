@@ -1,7 +1,7 @@
 //! Results whose windows have NaN, infinities or pixels too large for spectra.
 //!
 //! The other kernels of the family transform 0 in place of such a pixel, a hole, and count the
-//! holes' warps. This kernel runs after them. Without holes it ends at once. Otherwise it
+//! warps that find one. This kernel runs after them. Without holes it ends at once. Otherwise it
 //! overwrites each result with a hole under its window:
 //!
 //! - NaN, if there is a NaN, or an infinity under a tap of 0;

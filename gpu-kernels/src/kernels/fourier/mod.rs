@@ -1,5 +1,4 @@
-//! The Fourier family: correlation as a product of spectra. This file has the layout of a tile,
-//! which host and kernels share.
+//! The Fourier family: correlation as a product of spectra. This file has the layout of a tile.
 //!
 //! - `tiles.rs`, `bytes.rs`: an image tile by tile in shared memory; its loads and stores of bytes.
 //! - `large.rs`: larger tiles, in three kernels, for larger windows.
@@ -8,14 +7,15 @@
 //! - `lines.rs`, `line.rs`: rows and columns one by one, for products.
 //!
 //! Pixels and taps are real, so a complex number has room for two pixels:
-//! - A pair of tiles: one is the real part, the other the imaginary part; they never mix. Of the
-//!   SIZE columns of each, `cols - 1` give no results.
+//! - A pair of tiles: the real part and the imaginary part, which never mix. Of the SIZE columns of
+//!   each, `cols - 1` give no results.
 //! - A folded tile has `2 SIZE` columns: column `n` is the real part, column `n + SIZE` the
 //!   imaginary part of number `n`. Times the twist `exp(i pi n / (2 SIZE))`, a line's transform is
 //!   its spectrum at every second odd frequency. The product of two is a right-angle convolution,
 //!   which changes its sign where it wraps around (Crandall and Fagin, Discrete weighted transforms
 //!   and large-integer arithmetic, 1994). Of all columns `cols - 1` give no results: 65x65 taps in
 //!   tiles of 128 transform a third less than pairs.
+//!
 //! Bytes made of bytes are folded unless the window has parts: rounding is correct either way. For
 //! all other types the method decides the bits, and tiles are pairs.
 
