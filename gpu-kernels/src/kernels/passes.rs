@@ -202,8 +202,7 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
         while segment < Doubts::SEGMENTS {
             let noted = reload_word(doubts.counter(segment));
             overflows |= noted > doubts.capacity;
-            // More than `most + 1` in a segment makes no difference; the bound prevents overflow of
-            // the count.
+            // More than `most + 1` in a segment makes no difference.
             count += noted.min(most + 1);
             segment += threads;
         }

@@ -33,7 +33,7 @@ const WORDS: i32 = 64;
 const DOWN: usize = 4;
 const BESIDE: usize = 2;
 
-/// Bits of a result: types of terms under its window, by the product's sign for infinities.
+/// Bits for the holes under a result's window; an infinity by the sign of its product.
 const NAN: u32 = 1;
 const PLUS: u32 = 2;
 const MINUS: u32 = 4;
