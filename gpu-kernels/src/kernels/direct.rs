@@ -2,19 +2,19 @@
 //!
 //! | entry | taps | pixels | window |
 //! | --- | --- | --- | --- |
-//! | `direct_naive` | global memory | global memory | size known at run time |
-//! | `direct_constant` | constant bank | global memory | size known at run time, at most 961 taps |
-//! | `direct_shared` | constant bank | tile in shared memory | size known at run time, at most 961 taps |
-//! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
-//! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
+//! | `direct_naive` | global memory | global memory | any size |
+//! | `direct_constant` | constant bank | global memory | any size up to 961 taps |
+//! | `direct_shared` | constant bank | tile in shared memory | any size up to 961 taps |
+//! | `direct_shared_buffer` | global memory | tile in shared memory | any size |
+//! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, a compile-time constant |
 //!
-//! Thread mapping: a thread computes one pixel, `direct_shared` two and `direct_unrolled_K` four,
-//! one above the other, so that each row of the tile is read once for all; the first two take any
-//! block shape, the others blocks 32 threads wide. Tile: the block's pixels and an apron of
-//! `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so it
-//! has no bank conflicts. Order: one accumulator, taps row by row, left to right, fused
-//! multiply-add: every entry gives the same bits. Limits: the tile fits in the shared memory that a
-//! block can have.
+//! Threads: a thread computes one pixel. In `direct_shared` it computes two, in `direct_unrolled_K`
+//! four, one above the other, so that each row of the tile is read once for all. The first two
+//! entries take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and an
+//! apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive
+//! words, so it has no bank conflicts. Order: one accumulator, taps row by row, left to right,
+//! fused multiply-add: every entry gives the same bits. Limits: the tile fits in the shared memory
+//! that a block can have.
 
 use crate::abi::{ConstantTaps, Pass, Taps, Window};
 use crate::border;
@@ -26,10 +26,9 @@ use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
 pub const BLOCK: (u32, u32) = (32, 8);
 /// Pixels of a block that has a tile.
 pub const TILE_BLOCK: (u32, u32) = (32, 16);
-/// Pixels, one above the other, that a thread of `direct_shared` and `direct_shared_buffer`
-/// computes.
+/// Pixels, one above the other, of a thread in `direct_shared` and `direct_shared_buffer`.
 pub const SHARED_PIXELS: u32 = 2;
-/// The same of the entries in `UNROLLED`.
+/// Pixels, one above the other, of a thread in the entries of `UNROLLED`.
 pub const UNROLLED_PIXELS: u32 = 4;
 
 kernel! {
@@ -59,8 +58,8 @@ kernel! {
     }
 }
 
-/// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is
-/// unrolled; beyond, one row of it, because the code would no longer fit in the instruction cache.
+/// As `direct_shared`, with a window size known at compile time. Up to 11x11 the whole window is
+/// unrolled. For larger windows only a row is: more code would not fit in the instruction cache.
 macro_rules! unrolled {
     ($($name:ident: $extent:ident<$k:literal>;)*) => {
         kernel! {$(
@@ -70,7 +69,7 @@ macro_rules! unrolled {
         )*}
 
         host! {
-            /// The entries that know the window's size: so many tap columns, and as many rows.
+            /// The entries for a constant window size, by the number of tap columns and rows.
             pub const UNROLLED: &[(i32, crate::entry::TapsEntry<(Pass, Window)>)] = &[$(($k, $name.with_taps())),*];
         }
     };
@@ -136,8 +135,8 @@ impl<const K: i32> Extent for UnrolledRow<K> {
     }
 }
 
-/// One pixel a thread, every neighbour fetched from global memory; through the border rule where
-/// the window leaves the image.
+/// One pixel a thread, every neighbour loaded from global memory. The border rule applies where the
+/// window leaves the image.
 ///
 /// # Safety
 /// `pass` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols`
@@ -173,8 +172,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
             } else if leaves && opaque(pass.border as i32) as u32 == border::KEEP {
                 Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
-                // Hidden, so that nothing of the border rule is computed ahead: the loop above
-                // wants the registers.
+                // Opaque, so that the compiler computes nothing of the border rule early: the loop
+                // above needs the registers.
                 let pass =
                     &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
                 let source = Source::new(pass);
@@ -195,8 +194,8 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     }
 }
 
-/// PER pixels a thread, one above the other, their neighbours from a tile that the block has loaded
-/// together, each thread with BATCH loads under way at a time.
+/// PER pixels a thread, one above the other. Their neighbours come from a tile that the block loads
+/// together, with BATCH loads of each thread in flight.
 ///
 /// # Safety
 /// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of
@@ -217,8 +216,8 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
     let mut block_top = pass.region.y0 + block_y() * block_rows;
     while block_top < pass.region.y1 {
         let y = block_top + PER as i32 * thread_y();
-        // SAFETY: tile indices stay below its width times its height; all threads of a block share
-        // `block_top`, so they meet at the same barriers; writes are guarded by the region.
+        // SAFETY: tile indices stay below its width times its height. All threads of a block share
+        // `block_top`, so they reach the same barriers. The region guards the writes.
         unsafe {
             load_tile::<BATCH>(
                 pass,
@@ -252,14 +251,14 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
         }
         block_top += grid_height() * block_rows;
         if block_top < pass.region.y1 {
-            // The next tile overwrites what slower threads may still be reading.
-            // SAFETY: the whole block goes on to it, or none of it.
+            // The next tile overwrites values that slower threads may still read.
+            // SAFETY: either the whole block or none of it takes this branch.
             unsafe { barrier() };
         }
     }
 }
 
-/// The pixels of one thread: where their windows lie in the tile.
+/// The pixels of one thread, as their windows' places in the tile.
 struct Pixels<E, T> {
     tile: Shared,
     tile_width: i32,
@@ -270,7 +269,7 @@ struct Pixels<E, T> {
 }
 
 impl<E: Extent, T: TapSource> Pixels<E, T> {
-    /// The sums of PER pixels, one above the other: a row of the tile is read once for both.
+    /// The sums of PER pixels, one above the other: a row of the tile is read once for all of them.
     ///
     /// # Safety
     /// The tile and the taps can be read; the window has at least PER - 1 rows.
@@ -278,8 +277,9 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
         let mut sums = [0.0; PER];
         let (rows, last) = (self.extent.rows(), PER as i32 - 1);
-        // Row `r` lies in the windows of those pixels `p` for which `p <= r < p + rows`: at first
-        // of the upper ones, at last of the lower. SAFETY: it does.
+        // Row `r` lies in the windows of the pixels `p` with `p <= r < p + rows`: first of the
+        // upper pixels only, at last of the lower pixels only.
+        // SAFETY: so each row lies in the windows of the pixels that `add` gets.
         unsafe {
             let mut row = 0;
             while row < last {
@@ -303,19 +303,20 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     /// Adds a row of the tile, counted from the first pixel's window, to the sums of some pixels.
     ///
     /// # Safety
-    /// It lies in the window of each.
+    /// The row lies in the window of each of these pixels.
     #[inline(always)]
     unsafe fn add(&self, sums: &mut [f32], row: i32, pixels: core::ops::Range<usize>) {
         let at = self.first + row * self.tile_width;
         let cols = self.extent.cols();
-        // Tap `col` of this row for the first pixel; a pixel further down is a row of taps behind.
+        // Tap `col` of this row for the first pixel; for each pixel further down it is a row of
+        // taps less.
         let taps = (row * cols) as usize;
         let mut add = |at: i32, tap: usize| {
             // SAFETY: as the caller promised.
             let value = unsafe { self.tile.load(at) };
             let mut p = pixels.start;
             while p < pixels.end {
-                // SAFETY: likewise.
+                // SAFETY: as the caller promised.
                 sums[p] =
                     fma_in_place(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
                 p += 1;

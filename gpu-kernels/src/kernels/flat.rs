@@ -1,14 +1,14 @@
-//! Both sliding kernels for bytes that become bytes, or f32, and for u16 and f16 that stay what
-//! they are, all channels of a pixel side by side.
+//! Both sliding kernels for bytes that become bytes or f32, and for u16 and f16 that keep their
+//! type. The channels of a pixel are interleaved.
 //!
-//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and
-//! slides down `rows` output rows; a lane has V neighbouring values (`tile/flat.rs`). The grid's x
-//! axis counts strips column by column, those at the image's left and right edge first: they take
-//! longer, and a launch ends with its last strip. Order: as `sliding.rs` and `fused.rs`. The
-//! factors of taps and sums are powers of two, so the bits are theirs, too. Taps: in the constant
-//! bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`
-//! but for f16. Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K
-//! / 2. KEEP is left to `keep.rs`.
+//! Tiling and threads: a block is a warp. It has a strip of 32 * V values of a row, and slides down
+//! `rows` output rows; a lane has V neighbouring values (`tile/flat.rs`). The grid's x axis counts
+//! strips column by column. The strips at the image's left and right edge come first: they take
+//! longer, and the last strips determine the launch's end. Order: as `sliding.rs` and `fused.rs`.
+//! Factors of taps and sums are powers of two, so the bits are the same, too. Taps: in the constant
+//! bank, at compile-time positions. The taps of a window, or of a row, are times `TAP_SCALE`,
+//! except for f16. Limits: those of `tile/flat.rs`; K x K taps, odd K; anchor column K / 2. KEEP is
+//! left to `keep.rs`.
 
 use crate::abi::scalar::{F16, F32, U8, U16};
 use crate::abi::{Pass, Taps};
@@ -20,8 +20,8 @@ use crate::tile::flat::{Results, Rows, value, words};
 /// Values of a row that a lane computes.
 pub const VALUES: usize = 8;
 
-/// Declares the entries `name: taps, channels, values and results, the most registers of a thread`,
-/// and lists them.
+/// Declares and lists the entries
+/// `name: taps, channels, values and results, the most registers of a thread`.
 macro_rules! flat {
     ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $source:ident to $result:ident, $limit:literal;)* })*) => {
         kernel! {$($(
@@ -151,11 +151,11 @@ flat! {
 }
 
 host! {
-    /// An entry: the pass, the anchor's row, the rows of a strip, how many channels are filtered,
-    /// the taps.
+    /// An entry. Arguments: the pass, the anchor's row, the rows of a strip, the number of filtered
+    /// channels, the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Flat {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
         /// Tap columns, and tap rows.
         pub taps: i32,
@@ -171,22 +171,22 @@ host! {
 /// A kernel's work on an input row of values of type T.
 pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
 {
-    /// What it keeps from row to row: for the families, the sums of the K output rows in progress,
+    /// State from row to row: in the filter families, the sums of the K output rows in progress,
     /// newest first.
     type State;
 
     /// The state before the first row of a strip.
     const START: Self::State;
 
-    /// Adds an input row to the state, and returns the output row that is now complete, whose sums
-    /// began with `bias`.
+    /// Adds an input row to the state, and returns the output row that is now complete. An output
+    /// row's sums begin with `bias`.
     ///
     /// # Safety
     /// The parameter holds the taps.
     unsafe fn step(&self, row: &[u32; W], state: &mut Self::State, bias: f32) -> [f32; V];
 }
 
-/// Every tap for every value.
+/// Correlation with every tap of a window.
 struct Direct(Parameter);
 
 impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize>
@@ -228,8 +228,8 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
     #[inline(always)]
     unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K], bias: f32) -> [f32; V] {
         let mut across = [0.0; V];
-        // Value by value, so that few of them are in registers at a time. Each sum still takes its
-        // taps in ascending order.
+        // Each value goes to all its sums at once, so that few values are in registers. Each sum
+        // still takes its taps in ascending order.
         let mut at = 0;
         while at < (K - 1) * C + V {
             let value = value::<T, K, C, W>(row, at);
@@ -244,7 +244,7 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
             }
             at += 1;
         }
-        // SAFETY: behind them are K column taps.
+        // SAFETY: the K column taps follow the row taps.
         let [complete] = unsafe { down(self.0.advanced(K), &[across], sums, bias) };
         complete
     }
@@ -273,7 +273,7 @@ pub(crate) unsafe fn slide_flat<
 ) {
     let left = (pass.region.x0 * C as i32) & -(V as i32);
     let (y0, height) = (pass.region.y0, pass.region.y1 - pass.region.y0);
-    // `checked`, so that no panic is compiled in; there are rows, and strips.
+    // `checked`, so that no panic is compiled in; both divisors are positive.
     let divided = |count: u32, by: u32| count.checked_div(by).unwrap_or(0);
     let strips = divided((height + rows - 1) as u32, rows as u32);
     let column = divided(block_x() as u32, strips);
@@ -285,7 +285,7 @@ pub(crate) unsafe fn slide_flat<
 
     let top = y0 + (block_x() as u32 - column * strips) as i32 * rows;
     let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
-    // Rows of input, from the first that the strip needs.
+    // The first and the last input row that the strip needs.
     let first = top - anchor_y;
     let last = first + bottom - top + K as i32 - 2;
     // SAFETY: as the caller promised.
@@ -298,7 +298,7 @@ pub(crate) unsafe fn slide_flat<
     }
 }
 
-/// The column that is number `number` of so many: the first, the last, then those between.
+/// Column `number` of `count` columns in launch order: the first, the last, then the others.
 #[inline(always)]
 fn edges_first(number: u32, count: u32) -> u32 {
     match number {
@@ -308,14 +308,14 @@ fn edges_first(number: u32, count: u32) -> u32 {
     }
 }
 
-/// How many rows before its turn a row is brought to the L2 cache.
+/// Rows between a prefetch into the L2 cache and the use of that row.
 const AHEAD: i32 = 8;
 
-/// A strip that lies in the image with all that it needs, and one row more. Rows are loaded one
-/// turn before they are needed.
+/// Filters a strip whose input, and one more row, lies in the image. Each row loads during the step
+/// before its use.
 ///
 /// # Safety
-/// It does, and in the region; the rest as for [`slide_flat`].
+/// That input lies in the image, and the results lie in the region; the rest as for [`slide_flat`].
 #[inline(always)]
 unsafe fn inside<
     const T: u32,
@@ -334,11 +334,11 @@ unsafe fn inside<
     let (below, out_below) = (input.row() as u64, output.row() as u64);
     let mut state = S::START;
     let mut at = input.at(first);
-    // The output row that an input row completes: one of the strip, but for the first K - 1.
+    // The output row that the next input row completes. The first K - 1 lie above the strip.
     let mut y = top - (K as i32 - 1);
     let mut to = output.at(y);
     let bottom = y + last - first;
-    // The row that is brought to the cache next, and the last output row for which there is one.
+    // The row to prefetch next, and the last output row with a prefetch.
     let (mut far, last_far) = (at, opaque(bottom - AHEAD));
     let mut ahead = opaque(1);
     while ahead < AHEAD {
@@ -384,8 +384,8 @@ unsafe fn inside<
     }
 }
 
-/// Starts to load the next row, which is at address `at`, brings the one at `far` to the cache up
-/// to output row `last_far`, and finishes one, which completes output row `y` at address `to`.
+/// One step: starts to load the next row, at address `at`; prefetches the row at `far`, up to
+/// output row `last_far`; adds `row`, which completes output row `y`, at address `to`.
 ///
 /// # Safety
 /// As for [`inside`].
@@ -421,11 +421,11 @@ unsafe fn turn<
     }
 }
 
-/// Up to so many tap rows, the loop has two turns, so that no words are copied. More would not fit
-/// in the instruction cache.
+/// Most tap rows for which the loop has two steps, which saves copies between registers. With more
+/// tap rows, two steps exceed the instruction cache.
 const TWO_TURNS: usize = 7;
 
-/// Any strip.
+/// Filters any strip.
 ///
 /// # Safety
 /// As for [`slide_flat`].
@@ -444,8 +444,7 @@ unsafe fn at_edge<
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
-    // Loads begin one row ahead, but for rows of so many words that two of them would not fit in
-    // registers.
+    // Loads begin one row ahead, unless two rows of W words exceed the registers.
     let early = T == U8 || W < 14;
     let mut state = S::START;
     // SAFETY: as the caller promised.

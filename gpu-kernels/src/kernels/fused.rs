@@ -1,20 +1,20 @@
 //! Separable correlation, both passes in one kernel: the image is read once and written once.
 //!
-//! Tiling and thread mapping: as `sliding.rs`. An input row is filtered along itself in registers,
-//! from the lane's share of it; the result is then added to the K sums in progress down the
-//! columns. Order: the row pass, then the column pass, each one accumulator, taps ascending, fused
-//! multiply-add: the same bits as `separable.rs`. Taps: in the constant bank, the row's and then
-//! the column's, at positions known to the compiler. Limits: as many taps in the row as in the
-//! column, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is left to `keep.rs`.
+//! Tiling and threads: as `sliding.rs`. A lane filters its share of an input row along the row, in
+//! registers, then adds the result to the K sums in progress down the columns. Order: the row pass,
+//! then the column pass, each one accumulator, taps ascending, fused multiply-add: the same bits as
+//! `separable.rs`. Taps: in the constant bank, the row's, then the column's, at compile-time
+//! positions. Limits: as many taps in the row as in the column, odd; anchor column K / 2; the
+//! source as for `sliding.rs`. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
 use crate::kernels::sliding::{Step, advance, narrower, slide, slide_parted};
 use crate::tile::ring::{MAX_SHARE, ring_apron};
 
-/// Declares the entries and lists them. A row: three names (f32, 8 bits, 16 bits), then taps,
-/// pixels of a lane, the same for 8 bits, rows at a time, the same for 8 and 16 bits, stages of the
-/// ring, and the most registers for 8 bits.
+/// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
+/// of a lane, and for 8 bits; rows at a time, and for 8 and 16 bits; stages of the ring; the most
+/// registers of a thread for 8 bits.
 macro_rules! fused {
     ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -120,13 +120,13 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
             }
             col += 1;
         }
-        // SAFETY: behind them are K column taps.
+        // SAFETY: the K column taps follow the row taps.
         unsafe { down(self.0.advanced(K), &across, sums, 0.0) }
     }
 }
 
-/// The column pass: adds R rows that have been filtered along themselves to the sums, which begin
-/// with `bias`, and returns the R output rows that are now complete.
+/// The column pass: adds R row-filtered rows to the sums, and returns the R output rows that are
+/// now complete. An output row's sums begin with `bias`.
 ///
 /// # Safety
 /// The parameter holds K taps.

@@ -4,20 +4,19 @@
 //! | --- | --- | --- |
 //! | `gradient` | planes of f32 | magnitude |
 //! | `gradient_8bit`, `gradient_16bit` | 1 to 4 interleaved channels of 8 or 16 bits | magnitude |
-//! | `gradient_flat_cN` | rows of bytes in memory order, N channels | magnitude, as bytes |
-//! | `gradient_floats_cN` | the same | magnitude, as f32 |
+//! | `gradient_flat_cN` | rows of bytes, N interleaved channels | magnitude, as bytes |
+//! | `gradient_floats_cN` | rows of bytes, N interleaved channels | magnitude, as f32 |
 //! | `gradient_any` | any | magnitude or angle |
 //!
-//! Tiling and thread mapping: those of `sliding.rs` and `flat.rs`, for windows of 3x3. From row to
-//! row a lane keeps, of the last two rows, the differences and the smoothed pixels. `gradient_any`:
-//! a thread a pixel. Order: that of `gradient.rs` in `src`; then the root. Differences of bytes are
-//! whole numbers, and so is the sum of their squares as far as its root is at most 255: whole
-//! numbers below 2^24, exact in f32. No whole number's root is half-way between two bytes, and the
-//! nearest, of 255 * 256, lies 16 units in the last place from there. So bytes made of bytes are
-//! correctly rounded, also by a root that is off by a unit. What lies outside a picture of bytes is
-//! a byte. Taps: the weights of a side and of the centre; in `gradient_flat_cN` and
-//! `gradient_floats_cN` times `TAP_SCALE` (`tile/flat.rs`). Limits: those of the files above; KEEP
-//! is left to `keep.rs`, but for `gradient_any`.
+//! Tiling and threads: as in `sliding.rs` and `flat.rs`, for windows of 3x3. A lane keeps the
+//! differences and the smoothed pixels of the last two rows. `gradient_any`: a thread a pixel.
+//! Order: that of `gradient.rs` in `src`; then the root. Rounding of bytes made of bytes: correct,
+//! even by a root that is off by one unit in the last place. The sums of squares are integers,
+//! exact in f32 below 2^24, as long as their root is at most 255. No integer's root is half-way
+//! between two bytes; the nearest, that of 255 * 256, is 16 units in the last place away. Taps: the
+//! weights of a side and of the centre; in `gradient_flat_cN` and `gradient_floats_cN` times
+//! `TAP_SCALE` (`tile/flat.rs`). Limits: those of the files above; the value outside an image of
+//! bytes is a byte; KEEP is left to `keep.rs`, except in `gradient_any`.
 
 use crate::abi::{Pass, Taps};
 use crate::border;
@@ -113,7 +112,7 @@ kernel! {
     }
 }
 
-/// Whether the window of 3x3 at `(x, y)` leaves the image.
+/// Whether the 3x3 window at `(x, y)` leaves the image.
 #[inline(always)]
 fn leaves(pass: &Pass, x: i32, y: i32) -> bool {
     border::leaves(x - 1, 3, pass.width) || border::leaves(y - 1, 3, pass.height)
@@ -136,7 +135,7 @@ host! {
         stages: 8,
     }];
 
-    /// The entries for bytes in memory order.
+    /// The entries for interleaved bytes.
     pub const FLAT: &[Flat] = &[
         Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1, source: U8, result: U8 },
         Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3, source: U8, result: U8 },
@@ -147,8 +146,8 @@ host! {
     ];
 }
 
-/// What a lane keeps of the last two rows, for N pixels: the differences, and the smoothed pixels,
-/// the older row first.
+/// A lane's differences and smoothed pixels of the last two rows, for N pixels, the older row
+/// first.
 struct Kept<const N: usize> {
     across: [[f32; N]; 2],
     along: [[f32; N]; 2],
@@ -157,7 +156,7 @@ struct Kept<const N: usize> {
 impl<const N: usize> Kept<N> {
     const NONE: Self = Self { across: [[0.0; N]; 2], along: [[0.0; N]; 2] };
 
-    /// Takes the next row's difference and smoothed pixel in place `i`; returns the sum of the
+    /// Takes the next row's difference and smoothed pixel at index `i`; returns the sum of the
     /// derivatives' squares.
     #[inline(always)]
     fn take(&mut self, i: usize, (across, along): (f32, f32), weights: [f32; 2]) -> f32 {
@@ -199,7 +198,7 @@ impl<const PX: usize, const R: usize> Step<3, PX, R> for Magnitude {
     }
 }
 
-/// The magnitude, from rows of bytes in memory order; its root correctly rounded if `F`.
+/// The magnitude, from rows of interleaved bytes; its root is correctly rounded if `F`.
 struct Bytes<const F: bool>(Parameter);
 
 impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U8, 3, C, V, W>

@@ -1,5 +1,5 @@
-//! Pixels that are copied: those that a KEEP border copies from the source, for kernels that do not
-//! do it themselves, and whole channels.
+//! Copies pixels: those that a KEEP border copies from the source, for kernels that leave them out,
+//! and whole channels.
 //!
 //! Thread mapping: a block of 32 x 8 threads, a warp a row. Under KEEP its lanes copy the row's
 //! pixels left of where the window lies inside the image and right of it, or the whole row where
@@ -20,7 +20,7 @@ kernel! {
         let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
         while y < pass.region.y1 {
             let whole = border::leaves(y - window.anchor_y, window.rows, pass.height);
-            // The window lies inside from column `left` to before column `right`.
+            // The window lies inside from column `left` up to column `right` (exclusive).
             let right = pass.width - (window.cols - 1 - window.anchor_x);
             let left = if whole || right <= window.anchor_x { pass.width } else { window.anchor_x };
             let mut x = pass.region.x0 + thread_x();

@@ -1,64 +1,65 @@
-//! Direct correlation of bytes to bytes on the tensor cores, in whole numbers.
+//! Direct correlation of bytes to bytes on the tensor cores, in integers.
 //!
-//! Taps are whole multiples of a power of two, in one to three signed digits to the base 256. The
-//! sums of each digit are exact, so their order does not matter; they are joined and rounded once.
+//! Arithmetic: taps are multiples of a power of two, cut into one, two or three signed digits to
+//! the base 256. Products of bytes and their sums are exact, so their order does not matter. The
+//! sums of the digits are joined and rounded once.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp; it slides down a strip of [`TILES`] tiles, 16 rows
-//! at a time. Entries for wide windows of three or four channels split them on the way into shared
-//! memory: a strip is 16 pixels, and each channel is a tile.
+//! Tiling: `tile/strip.rs`. A block is a warp and slides down a strip of [`TILES`] tiles, 16 output
+//! rows at a time. Warps never wait for each other. Entries for wider windows de-interleave three
+//! or four channels in shared memory: a strip is 16 pixels, and each channel is a tile.
 //!
-//! Thread mapping: a step multiplies 16 rows of 32 bytes, the first factor, by a band of taps for
-//! each tile. In column `n` of the band are the taps of a row from byte `n` on, and zeros
-//! elsewhere. Two bands make 16 values, with columns in an order that gives a lane four neighbours.
-//! The 32 bytes are two halves of 16: those that a row of taps reaches, then the next row's. The
-//! host makes the bands as lanes take them.
+//! Threads: a step multiplies 16 rows of 32 bytes (first factor) with a band (second factor), for
+//! each tile. Column `n` of the band has the taps of a row from byte `n` on, else 0. Two bands make
+//! 16 values, in an order of columns that gives a lane four neighbours. The 32 bytes are two halves
+//! of 16: the halves that a row of taps spans, then the next row's. The host stores bands in the
+//! order of the lanes.
 //!
-//! Rounding: one or two digits hold the taps exactly; results are rounded half to even. With three,
-//! a result that the taps' rounding could change goes to the work list. Limits: no epilogue; up to
-//! 65536 taps; the rows of 16 results fit in shared memory; the value outside the image is a byte.
-//! KEEP is left to `keep.rs`.
+//! Rounding: with one or two digits exact, half to even. With three, taps may be off by half of the
+//! last digit's unit. If that or the cut in joining could change the byte, the result goes to the
+//! pass's list. Limits: bytes to bytes, no epilogue; up to 65536 taps, so that no sum overflows;
+//! rows for 16 results in shared memory; a byte outside the image. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::strip::{AHEAD, Feed, Output, Ring, Strip, Sums, TILE};
 use crate::tile::whole::Rounding;
 
-/// Tiles side by side that a strip has if channels are not parted.
+/// Tiles of a strip whose channels are interleaved.
 pub const TILES: usize = 3;
 
 /// The second factors, and how sums become bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
-    /// The address of the fragments: for each step and digit (from the lowest on) four words of
-    /// each lane, two for each band.
+    /// The address of the fragments: for each step and digit (lowest first) four words of each
+    /// lane, two for each band.
     pub fragments: u64,
-    /// Halves of 16 bytes that a row of taps reaches; two rows of one half count as one of two.
-    /// Steps take two halves, of all rows in turn; the last one may have one too many, with taps of
-    /// zero.
+    /// Halves of 16 bytes that a row of taps spans; two rows of one half count as one of two. Steps
+    /// take two halves at a time, over all rows. The last step may have one half too many, with
+    /// zero taps.
     pub halves: i32,
-    /// Bytes from a row's first half to its second one,
+    /// Bytes from a row's first half to its second half.
     pub second: i32,
-    /// from what would be the next half behind a row's last one to the next row's first,
+    /// Bytes from the end of a row's last half to the next row's first half.
     pub skip: i32,
-    /// and from the first half of all to the last.
+    /// Bytes from the very first half to the very last half.
     pub last: i32,
     /// Steps.
     pub steps: i32,
-    /// The rows.
+    /// The input rows in shared memory.
     pub ring: Ring,
     /// How sums become bytes.
     pub rounding: Rounding,
 }
 
-/// Whether uncertain results wait, where so many steps are known: with any number, a kernel does
-/// more for a result than they cost.
+/// Whether uncertain results queue in shared memory: only in entries for a fixed number of steps.
+/// Any other kernel does more work for a result than the queue saves.
 const fn waits(steps: usize) -> bool {
     steps > 0
 }
 
-/// Declares the entries and lists them. A row: the name, then digits, steps (0: any number),
-/// channels that are split (1: none), tiles, and the most registers of a thread.
+/// Declares and lists the entries. Each has: name; digits; steps (0: any number); channels, if
+/// de-interleaved (else 1); tiles; the most registers of a thread.
 macro_rules! matrix {
     ($($name:ident: $d:literal, $s:literal, $p:literal, $t:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -70,7 +71,7 @@ macro_rules! matrix {
         )*}
 
         host! {
-            /// The entries; of those that take a problem with as many steps, the first is the
+            /// The entries. The first entry that supports a problem's number of steps is the
             /// fastest.
             pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, parted: $p, waits: waits($s) }),*];
         }
@@ -87,19 +88,19 @@ matrix! {
 }
 
 host! {
-    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the
-    /// rows of a strip (a multiple of 16).
+    /// An entry. Arguments: the pass, the bands, the channels of a pixel, the number of filtered
+    /// channels, the rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
     pub struct Matrix {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: crate::entry::Entry<(Pass, Bands, i32, i32, i32)>,
         /// Digits of a tap.
         pub digits: u32,
         /// Steps; 0 for any number.
         pub steps: usize,
-        /// Channels, if they are parted; else 1.
+        /// Channels, if the entry de-interleaves them; else 1.
         pub parted: usize,
-        /// Whether uncertain results wait in shared memory.
+        /// Whether uncertain results queue in shared memory.
         pub waits: bool,
     }
 }
@@ -108,8 +109,8 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
-/// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
-/// ring needs, and uncertain results if they wait.
+/// launch has blocks of a warp, one in x for each strip. Its shared memory has room for the ring,
+/// and for queued results if WAITS.
 #[inline(always)]
 unsafe fn slide<
     const D: usize,
@@ -131,8 +132,8 @@ unsafe fn slide<
     let mut output = unsafe { Output::<P, T, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let shared = Shared::dynamic().in_register();
     let lane = thread_x();
-    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each
-    // product, and the results are this warp's.
+    // SAFETY: as the caller promised; the places lie in the ring, all lanes reach each product, and
+    // only this warp writes the results.
     unsafe {
         let fragments = bands.fragments.wrapping_add(16 * lane as u64);
         let mut near = [[[0; 4]; D]; S];
@@ -141,11 +142,12 @@ unsafe fn slide<
             near[step] = factors(fragments.wrapping_add(512 * (D * step) as u64));
             step += 1;
         }
-        // 16 lanes have the address of a row's half each, the others those of a step's second half.
+        // 16 lanes have the address of a row's half each; the others have the addresses of the
+        // step's second half.
         let second = lane >> 4;
         let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
         let mut start = (lane & 15) * ring.pitch;
-        // Groups that are under way before the first is waited for.
+        // Groups to start before the first wait.
         let mut ahead = ring.groups - 1;
         while output.has_rows() {
             if P == 1 && ahead <= 0 {
@@ -181,14 +183,14 @@ unsafe fn slide<
                     step += 1;
                 }
             } else {
-                // The first step by itself, whose sums begin with constants.
+                // The first step is outside the loop, as its sums begin with constants.
                 let here = at(core::cmp::min(bands.second * second, bands.last));
                 multiply::<D, P, T>(&mut sums, shared, (here, ring.tile), &factors(fragments));
                 let mut fragment = fragments;
                 let (mut place, mut half) = (bands.second * second, second);
                 let mut left = opaque(bands.steps - 1);
                 while left > 0 {
-                    // The assembler would unroll it four times, and spill.
+                    // The assembler would unroll the loop four times, and spill registers.
                     keep_rolled();
                     fragment = fragment.wrapping_add(512 * D as u64);
                     (place, half) = (place + 32, half + 2);
@@ -203,7 +205,7 @@ unsafe fn slide<
             output.write(&bands.rounding, 0, &sums, || ());
             output.advance();
             if P > 1 {
-                // The next group takes the place of the first one.
+                // The next group overwrites the oldest rows.
                 warp_barrier();
             }
             start += group;
@@ -213,10 +215,10 @@ unsafe fn slide<
     }
 }
 
-/// A lane's words of the second factors of a step.
+/// A lane's words of a step's second factors.
 ///
 /// # Safety
-/// They are there.
+/// The words are at this address.
 #[inline(always)]
 unsafe fn factors<const D: usize>(at: u64) -> [[u32; 4]; D] {
     let mut factors = [[0; 4]; D];
@@ -229,11 +231,11 @@ unsafe fn factors<const D: usize>(at: u64) -> [[u32; 4]; D] {
     factors
 }
 
-/// Adds a step to the sums of all tiles; byte `at` is where this lane's half of a row begins for
-/// the first one, and `tile` how many bytes further it does for the next.
+/// Adds a step to the sums of all tiles. `at` is the byte of this lane's half of a row in the first
+/// tile, and `tile` the bytes from tile to tile.
 ///
 /// # Safety
-/// It lies in the ring; all lanes call together.
+/// The bytes lie in the ring; all lanes call this together.
 #[inline(always)]
 unsafe fn multiply<const D: usize, const P: usize, const T: usize>(
     sums: &mut [Sums<D>; T],
@@ -241,7 +243,7 @@ unsafe fn multiply<const D: usize, const P: usize, const T: usize>(
     (at, tile): (i32, i32),
     factors: &[[u32; 4]; D],
 ) {
-    // Known to the compiler.
+    // A compile-time constant if channels are interleaved.
     let tile = if P == 1 { TILE } else { tile };
     let mut t = 0;
     while t < T {

@@ -1,21 +1,23 @@
-//! Exact sums over one or two products of a row and a column of bytes: where many results are
-//! uncertain, and for windows that nothing else takes.
+//! Exact correlation of bytes with a product of a row and a column of taps, or with the sum of two
+//! such products: for many uncertain results, and for windows that no other kernel takes.
 //!
-//! Taps are whole numbers of at most 37 bits, in [`DIGITS`] signed digits to the base 256. The row
-//! pass multiplies bytes by them on the tensor cores. Its sums are below 2^45 in magnitude;
-//! [`BIAS`] makes them `PLANES` unsigned bytes. The column pass multiplies each of these by each
-//! digit. Products of equal weight share a sum of 32 bits, and `carry` joins the sums. All is
-//! exact: no order matters.
+//! Arithmetic: taps are integers of at most 37 bits, cut into [`DIGITS`] signed digits to the
+//! base 256. The row pass multiplies bytes by digits on the tensor cores. Its sums are below 2^45
+//! in magnitude; [`BIAS`] makes them positive numbers of `PLANES` bytes. The column pass multiplies
+//! each of these bytes by each digit. Products of equal weight share a 32-bit sum, and `carry`
+//! joins these sums. All sums are exact, so their order does not matter.
 //!
-//! Tiling: a block has 128 results of several lines (rows, then columns), a warp 16 neighbouring
-//! ones of each line. Numbers under the window come to shared memory in chunks: a window has any
-//! length. Thread mapping: the first factor is a band of 16 rows, each with the taps one column
-//! further right; the host makes it as lanes take it ([`fragment`]). The second factor has 8 lines
-//! as columns, without bank conflicts. The intermediate image has 8 bytes a row sum.
+//! Tiling: a block has 128 results of several lines (rows in the row pass, columns in the column
+//! pass), a warp 16 neighbouring results of every line. The numbers under the window come to shared
+//! memory in chunks, so a window may have any length. The first matrix factor is a band of 16 rows,
+//! each with the taps one column right of the row above; the host stores it in the order of the
+//! lanes ([`fragment`]). The second factor has 8 lines as columns. A word of shared memory has four
+//! neighbouring numbers of a line; words of 8 lines lie side by side, which avoids bank conflicts.
 //!
-//! After an estimate, `passes_verdict` counts the work list. If the results are few, the passes
-//! return at once; else the list is emptied. Without a list the passes always compute. Limits: no
-//! epilogue; the value outside the image is a byte; two terms. KEEP is left to `keep.rs`.
+//! After an estimate, `passes_verdict` counts the results in the pass's list. If there are few, the
+//! passes return at once; else the list is emptied. Without a list the passes always compute.
+//! Limits: bytes to bytes, no epilogue; the value outside the image is a byte. KEEP is left to
+//! `keep.rs`.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
@@ -29,7 +31,7 @@ use crate::tile::whole::transposed;
 pub const BLOCK: (u32, u32) = (32, 8);
 /// Results of a block in a line.
 const ACROSS: i32 = 16 * BLOCK.1 as i32;
-/// Groups of 8 lines of a block of the row pass, and of the column pass.
+/// Groups of 8 lines in a block of the row pass, and of the column pass.
 const ROW_GROUPS: usize = 4;
 const COLUMN_GROUPS: usize = 2;
 /// Columns and rows of results of a block of the row pass.
@@ -39,24 +41,23 @@ pub const COLUMNS_TILE: (u32, u32) = (8 * COLUMN_GROUPS as u32, ACROSS as u32);
 
 /// Digits of a tap.
 pub const DIGITS: usize = 5;
-/// Bytes of a row sum.
+/// Bytes of a row sum that the column pass multiplies.
 const PLANES: usize = 6;
-/// What is added to each row sum, so that none is negative.
+/// The row pass adds this to each row sum, so that none is negative.
 pub const BIAS: i64 = 1 << 45;
 
-/// Columns of the band that one product takes.
+/// Columns of the band in one matrix product.
 pub const STEP: i32 = 32;
-/// Columns of the band whose numbers are in shared memory at a time, in the row pass and in the
-/// column pass.
+/// Columns of the band in a chunk, in the row pass and in the column pass. A chunk's numbers are in
+/// shared memory together.
 const ROW_CHUNK: i32 = 256;
 const COLUMN_CHUNK: i32 = 128;
-/// Columns of the band after which sums are carried. Up to 5 products of a byte and a digit share a
-/// sum in each column: `5 * 255 * 128 * 8192`, and what is carried, is below 2^31.
+/// Columns of the band between two calls of [`carry`]. In each column up to 5 products of a byte
+/// and a digit share a sum: `5 * 255 * 128 * 8192` plus the carried rest is below 2^31.
 const UNTIL_CARRY: i32 = 8192;
 const _: () = assert!(UNTIL_CARRY % ROW_CHUNK == 0 && UNTIL_CARRY % COLUMN_CHUNK == 0);
 
-/// Words of four numbers of a line for chunks of this length; and words from one group of 8 lines
-/// to the next.
+/// Words of four numbers in a line of a chunk; words from a group of 8 lines to the next.
 const fn quads(chunk: i32) -> i32 {
     (ACROSS - 16 + chunk) / 4
 }
@@ -64,85 +65,85 @@ const fn stride(chunk: i32) -> i32 {
     8 * quads(chunk) + 16
 }
 
-/// Bytes of shared memory of the row pass, and of the column pass.
+/// Bytes of shared memory of the row pass; [`COLUMNS_SHARED`] is that of the column pass.
 pub const ROWS_SHARED: u32 = 4 * ROW_GROUPS as u32 * stride(ROW_CHUNK) as u32;
 /// See [`ROWS_SHARED`].
 pub const COLUMNS_SHARED: u32 = 4 * (PLANES * COLUMN_GROUPS) as u32 * stride(COLUMN_CHUNK) as u32;
 
-/// Words of pixels that a thread loads before it waits for the first.
+/// Words of pixels that a thread loads together, to hide latency.
 const AT_ONCE: usize = 4;
 
-/// Threads of the block that finds the verdict, and bytes of its shared memory.
+/// Threads of the only block of `passes_verdict`.
 pub const VERDICT_BLOCK: (u32, u32) = (32, 4);
-/// See [`VERDICT_BLOCK`].
+/// Bytes of shared memory of `passes_verdict`.
 pub const VERDICT_SHARED: u32 = 4 * VERDICT_BLOCK.1;
 
 /// Bytes of a step of the band: 16 for each lane and digit.
 pub const STEP_BYTES: u64 = 512 * DIGITS as u64;
 
-/// Bytes of the band of so many taps.
+/// Bytes of the band of `taps` taps.
 pub const fn band_bytes(taps: i32) -> u64 {
     STEP_BYTES * (band(taps) / STEP) as u64
 }
 
-/// Columns of the band for so many taps.
+/// Columns of the band of `taps` taps.
 pub const fn band(taps: i32) -> i32 {
     (taps + 15 + STEP - 1) / STEP * STEP
 }
 
-/// Word `word` of a lane's four of a step of the band: the digits that it has in four columns,
-/// where `digit` says those of a tap, 0 outside the window.
+/// Word `word` of a lane's four words in a step of the band: digits in four columns. `digit` gives
+/// the digit of a tap, 0 outside the window.
 pub fn fragment(step: i32, lane: i32, word: i32, digit: impl Fn(i32) -> i8) -> u32 {
     let row = (lane >> 2) + 8 * (word & 1);
     let column = STEP * step + 4 * (lane & 3) + 16 * (word >> 1);
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| digit(column + byte - row) as u8))
 }
 
-/// The intermediate image.
+/// The intermediate image of row sums, 8 bytes each. It has the region's columns, and the rows that
+/// the column pass reads.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Middle {
-    /// The address that column 0 of row 0 of the first plane has, or would have.
+    /// The address of column 0 of row 0 of the first plane, even if memory has no such row.
     pub base: u64,
     /// Bytes from one row to the next.
     pub row: i64,
     /// Bytes from one plane to the next.
     pub plane: i64,
-    /// The rows that are there.
+    /// The first row in memory.
     pub first_row: i32,
-    /// See `first_row`.
+    /// The end of the rows in memory.
     pub end_row: i32,
 }
 
-/// A term's column.
+/// A product's column.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// The intermediate image that it runs over.
+    /// The product's intermediate image.
     pub middle: Middle,
-    /// The address of its band; 0 for no term.
+    /// The address of the column's band; 0 if there is no such product.
     pub band: u64,
     /// The sum of a row outside the image, with [`BIAS`].
     pub outside: u64,
 }
 
-/// How sums over the columns become bytes.
+/// How the column pass turns sums into bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// What is added to each sum, to take the bias away, in 128 bits: the lower half and the upper
-    /// one.
+    /// 128-bit number that removes the bias from each sum: low half, high half.
     pub start: [u64; 2],
-    /// The numerator of the pixel itself, likewise.
+    /// 128-bit numerator of the extra term for a single pixel: low half, high half. 0 for none.
     pub point: [u64; 2],
-    /// How far right of the result, and how far below, that pixel lies.
+    /// Columns right of the result, and rows below it, of that pixel.
     pub apart: [i32; 2],
-    /// What sums are divided by.
+    /// The divisor of the sums.
     pub divisor: Divisor,
 }
 
 impl Middle {
-    /// The address of a place in this block's plane.
+    /// The address of a row sum in this block's plane.
     #[inline(always)]
     fn at(&self, x: i32, y: i32) -> u64 {
         let offset = block_z() as i64 * self.plane + y as i64 * self.row + 8 * x as i64;
@@ -159,7 +160,7 @@ kernel! {
         }
     }
 
-    /// The column pass of one term, and of a second one.
+    /// The column pass of one or two products.
     fn passes_columns(pass: Pass, window: Window, first: Column, second: Column, ending: Ending) {
         directive!(".maxnreg 128");
         if is_needed(&pass.doubts) {
@@ -167,17 +168,17 @@ kernel! {
         }
     }
 
-    /// Stores the verdict whether more than `most` results, or more than its list has places for,
-    /// are uncertain, and empties the list then. One block.
+    /// Stores the verdict: whether more than `most` results are uncertain, or a segment of the list
+    /// overflowed. If so, empties the list. The launch has one block.
     fn passes_verdict(pass: Pass, most: u32) {
         verdict(&pass.doubts, most)
     }
 }
 
-/// Whether the passes are to compute.
+/// Whether the passes have to compute.
 ///
 /// # Safety
-/// If there is a list, its verdict is known.
+/// If there is a list, its verdict is stored.
 #[inline(always)]
 unsafe fn is_needed(doubts: &Doubts) -> bool {
     // SAFETY: as the caller promised.
@@ -187,21 +188,21 @@ unsafe fn is_needed(doubts: &Doubts) -> bool {
 /// Stores the verdict: see `passes_verdict`.
 ///
 /// # Safety
-/// There is a list, which no other block uses; all threads of the block call, and shared memory is
-/// that of [`VERDICT_SHARED`].
+/// There is a list, which no other block uses. All threads of the block call this, with
+/// [`VERDICT_SHARED`] bytes of shared memory.
 #[inline(always)]
 unsafe fn verdict(doubts: &Doubts, most: u32) {
     let (shared, thread, threads) =
         (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
     let (mut count, mut overflows) = (0, false);
-    // SAFETY: as the caller promised; the block meets between what threads store and what others
-    // load.
+    // SAFETY: as the caller promised. The block passes a barrier between a thread's stores and
+    // other threads' loads.
     unsafe {
         let mut segment = thread;
         while segment < Doubts::SEGMENTS {
             let noted = reload_word(doubts.counter(segment));
             overflows |= noted > doubts.capacity;
-            // Of a list as long as that, more would make no difference.
+            // More than `most + 1` in a segment makes no difference.
             count += noted.min(most + 1);
             segment += threads;
         }
@@ -220,7 +221,7 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
             warp += 1;
         }
         let many = overflows || all > most;
-        // `many` is the whole block's.
+        // `many` is the same for the whole block.
         let mut segment = thread;
         while many && segment < Doubts::SEGMENTS {
             store_words(doubts.counter(segment), [0]);
@@ -232,15 +233,15 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
     }
 }
 
-/// The sums of a lane for groups of 8 lines: of each weight four.
+/// A lane's sums for groups of 8 lines: four for each weight.
 type Sums<const WEIGHTS: usize, const GROUPS: usize> = [[[i32; 4]; WEIGHTS]; GROUPS];
 
-/// Adds `count` columns of the band, a multiple of [`STEP`], to the sums of all lines. The band's
-/// address is that of its first one, whose numbers lie in the first word of each line. Numbers have
-/// so many PLANES of bytes, each with words of its own.
+/// Adds `count` columns of the band, a multiple of [`STEP`], to the sums of all lines. `band` is
+/// the address of the first of these columns, whose numbers lie in the first word of each line. A
+/// number has PLANES bytes, and each byte plane has its own words.
 ///
 /// # Safety
-/// They are there; all lanes of the warp call.
+/// The band and the numbers are there; all lanes of the warp call this.
 #[inline(always)]
 unsafe fn add<const PLANES: usize, const WEIGHTS: usize, const GROUPS: usize>(
     sums: &mut Sums<WEIGHTS, GROUPS>,
@@ -250,7 +251,7 @@ unsafe fn add<const PLANES: usize, const WEIGHTS: usize, const GROUPS: usize>(
 ) {
     let (shared, lane) = (Shared::dynamic(), thread_x());
     let mut fragments = band.wrapping_add(16 * lane as u64);
-    // 16 results are four words further, and so is the second half of a step.
+    // A warp's 16 results are four words further, and so is the second half of a step.
     let mut start = 8 * (4 * thread_y() + (lane & 3)) + (lane >> 2);
     let mut left = opaque(count);
     // SAFETY: as the caller promised.
@@ -286,7 +287,8 @@ unsafe fn add<const PLANES: usize, const WEIGHTS: usize, const GROUPS: usize>(
     }
 }
 
-/// Leaves a byte in each sum but those of the greatest weight, and adds the rest to the next one.
+/// Leaves a byte in each sum, except that of the greatest weight; adds the rest to the next
+/// weight's sum.
 #[inline(always)]
 fn carry<const WEIGHTS: usize, const GROUPS: usize>(sums: &mut Sums<WEIGHTS, GROUPS>) {
     let mut group = 0;
@@ -306,7 +308,7 @@ fn carry<const WEIGHTS: usize, const GROUPS: usize>(sums: &mut Sums<WEIGHTS, GRO
     }
 }
 
-/// Four carried sums from weight `first` on of a lane's result `i`, as a word.
+/// Four carried sums of a lane's result `i`, from weight `first` on, joined in a word.
 #[inline(always)]
 fn word<const WEIGHTS: usize>(sums: &[[i32; 4]; WEIGHTS], first: usize, i: usize) -> u32 {
     joined([0, 1, 2, 3].map(|weight| sums[first + weight][i] as u32))
@@ -324,7 +326,7 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
     let length = band(window.cols);
     let mut top = middle.first_row + block_y() * ROWS_TILE.1 as i32;
     while top < middle.end_row {
-        // The line that this thread loads. Those behind the last row are copies of it, which are
+        // The line that this thread loads. Lines beyond the last row repeat the last row and are
         // not stored.
         let line = 8 * (thread_y() & 3) + (lane & 7);
         let y = top + line;
@@ -333,7 +335,8 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
         let mut done = opaque(0);
         while done < length {
             let count = if length - done < ROW_CHUNK { length - done } else { ROW_CHUNK };
-            // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
+            // SAFETY: the numbers lie in the chunk's part of shared memory; the whole block reaches
+            // the barriers.
             unsafe {
                 load_bytes(pass, row, left + done - window.anchor_x, count);
                 barrier();
@@ -355,7 +358,7 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
                 let y = top + 8 * group as i32 + 2 * (lane & 3) + (i as i32 & 1);
                 if x < pass.region.x1 && y < middle.end_row {
                     let high = sums[group][DIGITS - 1][i].wrapping_add((BIAS >> 32) as i32);
-                    // SAFETY: the place is this thread's.
+                    // SAFETY: only this thread stores to this place.
                     unsafe {
                         store_words(middle.at(x, y), [word(&sums[group], 0, i), high as u32])
                     };
@@ -372,23 +375,23 @@ unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
 /// the image on.
 ///
 /// # Safety
-/// The pass describes allocated memory, and the row is there; the whole block calls, whose shared
-/// memory is that of the row pass.
+/// The pass describes allocated memory, and the row is there. The whole block calls this, with the
+/// shared memory of the row pass.
 #[inline(always)]
 unsafe fn load_bytes(pass: &Pass, row: Row<'_>, left: i32, count: i32) {
     let (shared, lane, warp) = (Shared::dynamic(), thread_x(), thread_y());
     let pixels = ACROSS - 16 + count;
     let start = stride(ROW_CHUNK) * (warp & 3) + (lane & 7);
     let mut quad = opaque(4 * (warp >> 2) + (lane >> 3));
-    // SAFETY: as the caller promised; words lie in the tile.
+    // SAFETY: as the caller promised; the words lie in the chunk's part of shared memory.
     unsafe {
         if left >= 0 && left + pixels <= pass.width {
             while 4 * quad < pixels {
-                // All are under way before the first is waited for.
+                // All loads are in flight before the first store waits for its word.
                 let mut bytes = [[0; 4]; AT_ONCE];
                 let mut n = 0;
                 while n < AT_ONCE {
-                    // Behind the last pixels, those again.
+                    // Loads beyond the last pixel repeat the last word.
                     let first = (4 * (quad + 8 * n as i32)).min(pixels - 4);
                     let mut i = 0;
                     while i < 4 {
@@ -422,7 +425,7 @@ unsafe fn load_bytes(pass: &Pass, row: Row<'_>, left: i32, count: i32) {
     }
 }
 
-/// The column pass, which adds up the terms and the pixel itself.
+/// The column pass: adds the products and the extra term for a single pixel.
 ///
 /// # Safety
 /// As for [`rows`], with `window.rows` taps.
@@ -440,7 +443,8 @@ unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &En
             let mut done = if column.band == 0 { length } else { 0 };
             while done < length {
                 let count = if length - done < COLUMN_CHUNK { length - done } else { COLUMN_CHUNK };
-                // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
+                // SAFETY: the numbers lie in the chunk's part of shared memory; the whole block
+                // reaches the barriers.
                 unsafe {
                     load_sums(pass, &column, (left, top + done - window.anchor_y), count);
                     barrier();
@@ -467,12 +471,12 @@ unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &En
     }
 }
 
-/// Loads the row sums of the block's columns, from column `x` on, under `count` columns of the
-/// band, from row `y` on.
+/// Loads the row sums of the block's columns from column `x` on, and from row `y` on as many as
+/// `count` columns of the band need.
 ///
 /// # Safety
-/// The pass and the column describe allocated memory; the whole block calls, whose shared memory is
-/// that of the column pass.
+/// The pass and the column describe allocated memory. The whole block calls this, with the shared
+/// memory of the column pass.
 #[inline(always)]
 unsafe fn load_sums(
     pass: &Pass,
@@ -483,7 +487,7 @@ unsafe fn load_sums(
     let (shared, column) = (Shared::dynamic(), thread_x() & 15);
     let (rows, stride) = (ACROSS - 16 + count, stride(COLUMN_CHUNK));
     let is_inside = y >= middle.first_row && y + rows <= middle.end_row;
-    // Columns behind the region's last are copies of it, which are not stored.
+    // Columns beyond the region's last column repeat it and are not stored.
     let x = if x + column < pass.region.x1 { x + column } else { pass.region.x1 - 1 };
     let start = stride * PLANES as i32 * (column >> 3) + (column & 7);
     let mut quad = opaque(2 * thread_y() + (thread_x() >> 4));
@@ -494,9 +498,9 @@ unsafe fn load_sums(
             let y = y + 4 * quad + i as i32;
             let found =
                 if is_inside { y } else { border::resolve_briefly(pass.border, y, pass.height) };
-            // Rows that no result needs may not be there: the nearest one stands for them.
+            // Memory may lack rows that no result needs: the nearest row stands in.
             let there = found.max(middle.first_row).min(middle.end_row - 1);
-            // SAFETY: the row sum is there.
+            // SAFETY: the row sum is in memory.
             let sum = unsafe { load_words::<2>(middle.at(x, there)) };
             low[i] = if found < 0 { *outside as u32 } else { sum[0] };
             high[i] = if found < 0 { (*outside >> 32) as u32 } else { sum[1] };
@@ -508,7 +512,7 @@ unsafe fn load_sums(
         let words = [a, b, c, d, permute::<0x6420>(upper, lower), permute::<0x7531>(upper, lower)];
         let mut plane = 0;
         while plane < PLANES {
-            // SAFETY: the word lies in the tile.
+            // SAFETY: the word lies in the chunk's part of shared memory.
             unsafe {
                 shared.store(start + stride * plane as i32 + 8 * quad, f32::from_bits(words[plane]))
             };
@@ -518,7 +522,7 @@ unsafe fn load_sums(
     }
 }
 
-/// Stores the bytes of a lane's carried sums, of a block whose first result is at `(left, top)`.
+/// Stores the bytes of a lane's carried sums. The block's first result is at `(left, top)`.
 ///
 /// # Safety
 /// The pass describes allocated memory.
@@ -542,7 +546,8 @@ unsafe fn write<const WEIGHTS: usize>(
                 let low = (word(of_group, 4, i) as u64) << 32 | word(of_group, 0, i) as u64;
                 let high = (of_group[WEIGHTS - 1][i] as i64) << 8 | of_group[WEIGHTS - 2][i] as i64;
                 let mut sum = plus([low, high as u64], ending.start);
-                // SAFETY: the place is this thread's, and the pass describes allocated memory.
+                // SAFETY: only this thread stores to this place, and the pass describes allocated
+                // memory.
                 unsafe {
                     if has_point {
                         let byte =
@@ -558,14 +563,14 @@ unsafe fn write<const WEIGHTS: usize>(
     }
 }
 
-/// The sum of two numbers of 128 bits, the lower halves first.
+/// The sum of two 128-bit numbers, low halves first.
 #[inline(always)]
 fn plus(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
     let low = a[0].wrapping_add(b[0]);
     [low, a[1].wrapping_add(b[1]).wrapping_add((low < a[0]) as u64)]
 }
 
-/// A number of 128 bits times a byte.
+/// The product of a 128-bit number and a byte.
 #[inline(always)]
 fn times(number: [u64; 2], byte: u64) -> [u64; 2] {
     let (lower, upper) = ((number[0] & 0xffff_ffff) * byte, (number[0] >> 32) * byte);

@@ -1,7 +1,7 @@
 //! Measures the peak rate of multiply-adds, the limit for a kernel's arithmetic.
 //!
 //! Thread mapping: any grid and block; every thread runs [`SUMS`] independent sums through `steps`
-//! multiply-adds each, so that neither their latency nor anything else is waited for.
+//! multiply-adds each, which hides their latency.
 
 use crate::device::*;
 
@@ -9,8 +9,8 @@ use crate::device::*;
 pub const SUMS: usize = 16;
 
 kernel! {
-    /// `out` is written only if the sums come out as they never do: the compiler cannot leave them
-    /// out.
+    /// Stores to `out` only for a total that never occurs, so that the compiler cannot drop the
+    /// sums.
     fn fma_peak(out: *mut f32, steps: i32, factor: f32, term: f32) {
         let mut sums = [0.0; SUMS];
         let mut i = 0;

@@ -1,20 +1,21 @@
-//! Bytes that their estimates leave uncertain: the exact sums of taps times bytes, in whole
-//! numbers, and what they make.
+//! Resolves uncertain results: bytes whose estimates do not determine the rounding. The kernels sum
+//! taps times bytes exactly, in integers, and round the sum.
 //!
-//! Estimating kernels note such results in a list. Here a team of lanes takes each: as many as the
-//! window has words of four columns and rows, up to a warp; under a large window, a block. A lane
-//! goes down some rows of a column of words. The list is empty again at the end. A segment of the
-//! list whose places did not suffice has all its pixels computed.
-//! Taps are whole numbers in digits of 8 bits, -128 to 127, so that one instruction multiplies
-//! four of them with four bytes. The order of the sums makes no difference.
-//! - A table's: six digits for each four columns of a row.
-//! - Products': the column in five digits for each four rows, and the row as numbers of 64 bits.
-//!   A lane's rows give the sums of four columns, which are multiplied with the row's taps.
-//!   Under small windows a rounded table takes less time, and decides nearly all results.
+//! Estimating kernels append such results to a list. Here each result has a team of lanes: one for
+//! each word of four columns by one row of the window, up to a warp. A large window has a block. A
+//! lane goes down some rows of a column of words. At the end the list is empty again. Where a
+//! segment of the list overflowed, all pixels of the segment are computed.
 //!
-//! Pixels of up to four bytes are read as words, of which each has a byte or several.
-//! Shared memory: the counts of the block's segments, then a sum for each warp.
-//! Limits: source and destination are bytes, and so is what lies outside the image; no epilogue.
+//! Taps are integers in digits of 8 bits, -128 to 127: one dot-product instruction multiplies four
+//! digits with four bytes. The order of the sums makes no difference.
+//! - Table: six digits for each tap, stored by groups of four columns.
+//! - Products: the column in five digits for each tap, stored by groups of four rows; the row as
+//!   64-bit integers. A lane sums four columns down its rows, then multiplies with the row's taps.
+//!   Under small windows a rounded table is faster and decides nearly all results.
+//!
+//! Pixels of up to four bytes are read as words. Shared memory: the counts of the block's segments,
+//! then a sum for each warp. Limits: source, destination and the value outside the image are bytes;
+//! no epilogue.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
@@ -26,54 +27,55 @@ use crate::tile::whole::transposed;
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
-/// Blocks of a launch, at least. They have the list's segments in turn.
+/// Least blocks of a launch. Blocks take the list's segments in a grid-stride loop.
 pub const LEAST_BLOCKS: i32 = 32;
-/// Blocks of a launch, at most.
+/// Most blocks of a launch.
 pub const BLOCKS: i32 = Doubts::SEGMENTS;
-/// Words of shared memory before the warps' sums, and of a sum.
+/// Words of shared memory before the warps' sums, and words of a sum.
 const SUMS: i32 = BLOCKS / LEAST_BLOCKS;
 const SUM: i32 = 4;
 /// Bytes of shared memory.
 pub const SHARED: u32 = 4 * (SUMS + SUM * BLOCK.1 as i32) as u32;
-/// Digits of a tap of a table, and of a column.
+/// Digits of a tap in a table.
 pub const TABLE_DIGITS: usize = 6;
-/// See above.
+/// Digits of a tap in a product's column.
 pub const COLUMN_DIGITS: usize = 5;
-/// Bytes of a column's digits for four rows: with room, so that they are read at once.
+/// Bytes of a column's digits for four rows: 20, padded so that aligned vector loads read them.
 pub const COLUMN_BYTES: usize = 32;
-/// Zeros before a row's taps, and behind them.
+/// Zero taps before and after a product's row.
 pub const ROW_PADDING: (usize, usize) = (4, 8);
-/// Steps of a lane after which its sums of digits become numbers of 64 bits.
+/// Steps of a lane between two conversions of its 32-bit digit sums to 64 bits.
 const STEPS: i32 = 4096;
 
-/// How the threads of a block take results.
+/// How the threads of a block share results.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Team {
-    /// Lanes side by side, each at a word of four columns: the exponent of a power of two.
+    /// log2 of the lanes side by side, each at a word of four columns.
     pub across: i32,
-    /// Lanes below each other, likewise.
+    /// log2 of the lanes below each other.
     pub down: i32,
-    /// Whether a block takes a result: its warps are below each other.
+    /// Whether a whole block is the team; its warps are below each other.
     pub is_block: u32,
 }
 
 impl Team {
-    /// Words and rows of a window from which on a block takes a result.
+    /// Least words times rows of a window for which a block is the team.
     const BLOCK_FROM: i64 = 4096;
 
-    /// For a window of so many words of four columns, and of so many rows, or steps of rows.
+    /// For a window of `words` words of four columns and `rows` rows, or steps of four rows.
     pub const fn new(words: i32, rows: i32) -> Self {
         const WARP: i32 = 5;
         let (wide, high) = (exponent(words), exponent(rows));
-        // Rows need no reduction, and words side by side are one access of memory: 8 are enough.
+        // At most 8 lanes across where there are rows enough: 8 words side by side are one memory
+        // access.
         let room = WARP - if high < 2 { high } else { 2 };
         let across = if wide < room { wide } else { room };
         let down = if high < WARP - across { high } else { WARP - across };
         Self { across, down, is_block: (words as i64 * rows as i64 >= Self::BLOCK_FROM) as u32 }
     }
 
-    /// This thread's word, and its row.
+    /// The thread's first word and first row.
     #[inline(always)]
     fn place(&self) -> (i32, i32) {
         let (lane, warp) = (thread_x(), if self.is_block != 0 { thread_y() } else { 0 });
@@ -81,52 +83,52 @@ impl Team {
         (lane & ((1 << self.across) - 1), row + (warp << self.down))
     }
 
-    /// Rows from one of a lane to the next.
+    /// Rows from a lane's row to its next row.
     #[inline(always)]
     fn rows(&self) -> i32 {
         (if self.is_block != 0 { block_height() } else { 1 }) << self.down
     }
 }
 
-/// The least power of two, as an exponent, that is not below a number.
+/// log2 of the least power of two that is at least `number`.
 const fn exponent(number: i32) -> i32 {
     if number <= 1 { 0 } else { 32 - (number - 1).leading_zeros() as i32 }
 }
 
-/// Products of a row and a column whose sum the taps are.
+/// The taps as a sum of products of a column and a row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Products {
-    /// The address of the first column's digits, behind which its row lies.
+    /// The address of the first column's digits; its row follows.
     pub taps: u64,
     /// Bytes from one product to the next.
     pub apart: i64,
-    /// The numerator of the pixel under the middle of the window: its lowest [`PART`] bits behind
-    /// the others.
+    /// An extra numerator for the pixel under the middle of the window: the high part, then the
+    /// lowest [`PART`] bits.
     pub point: [i64; 2],
-    /// How many products there are.
+    /// The number of products.
     pub terms: i32,
-    /// Nothing.
+    /// Padding.
     pub unused: i32,
 }
 
-/// The taps of products, rounded to a table, as for `resolve_table`.
+/// A rounded table of the products' taps, as for `resolve_table`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Near {
-    /// The address of their digits; 0 if there is no such table.
+    /// The address of the table's digits; 0 if there is no table.
     pub taps: u64,
-    /// How far a sum over bytes may be off, in numerators.
+    /// Error bound of a sum over bytes, in numerators.
     pub error: i64,
-    /// What they are divided by.
+    /// The divisor of the numerators.
     pub divisor: Divisor,
 }
 
 /// Bits of the low part of a number of up to 85 bits.
 pub const PART: u32 = 23;
 
-/// A sum of numerators: `high * 2^PART + low`. Either part may be added up of many products: both
-/// stay below 2^62 in magnitude.
+/// A sum of numerators: `high * 2^PART + low`. Both parts may collect many products and stay below
+/// 2^62 in magnitude.
 #[derive(Clone, Copy)]
 struct Sum {
     high: i64,
@@ -136,7 +138,7 @@ struct Sum {
 impl Sum {
     const ZERO: Self = Self { high: 0, low: 0 };
 
-    /// This sum and the product of a number below 2^46 and one below 2^38, in magnitude.
+    /// Adds a product of a number below 2^46 and a factor below 2^38, in magnitude.
     #[inline(always)]
     fn plus_product(self, number: i64, factor: i64) -> Self {
         let (high, low) = (number >> PART, number & ((1 << PART) - 1));
@@ -148,13 +150,13 @@ impl Sum {
         Self { high: self.high + other.high, low: self.low + other.low }
     }
 
-    /// The same number with a low part of as few bits as it has room for.
+    /// The same value with a `low` of [`PART`] bits.
     #[inline(always)]
     fn settled(self) -> Self {
         Self { high: self.high + (self.low >> PART), low: self.low & ((1 << PART) - 1) }
     }
 
-    /// The byte that it makes.
+    /// The byte nearest to the quotient.
     #[inline(always)]
     fn byte(self, divisor: &Divisor) -> u32 {
         let Self { high, low } = self.settled();
@@ -163,7 +165,7 @@ impl Sum {
 }
 
 kernel! {
-    /// Resolves the results in the pass's list. `taps` are the address of a table's digits.
+    /// Resolves the results in the pass's list by a table. `taps` is the address of its digits.
     fn resolve_table(pass: Pass, window: Window, taps: u64, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 72");
         each_result(&pass, &window, team, planes, |at, is_there| {
@@ -172,18 +174,19 @@ kernel! {
         })
     }
 
-    /// The same for products.
+    /// Resolves the results in the pass's list by products.
     fn resolve_products(pass: Pass, window: Window, products: Products, near: Near, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 96");
         each_result(&pass, &window, team, planes, |at, is_there| {
             let (mut byte, mut is_open) = (0, is_there);
-            // The same for every thread of the launch.
+            // A uniform branch: the condition is the same for the whole launch.
             if near.taps != 0 {
                 let part = if is_there { of_table(at, &window, team, near.taps) } else { 0 };
                 let sum = added(Sum { high: 0, low: part }, team);
                 byte = sum.plus(Sum { high: 0, low: -near.error }).byte(&near.divisor);
                 is_open &= byte != sum.plus(Sum { high: 0, low: near.error }).byte(&near.divisor);
-                // The teams of a warp add up their parts together. A block has one sum.
+                // The lanes of all teams in a warp exchange parts together, so the warp decides as
+                // one. In a block team, all threads have the same sum.
                 if ballot(is_open) == 0 {
                     return byte;
                 }
@@ -203,37 +206,38 @@ impl Window {
     }
 }
 
-/// A result, and the pixels under its window.
+/// A result's window on the source.
 struct Place<'a> {
     source: Source<'a>,
-    /// Where the window begins.
+    /// The column and row of the window's first pixel.
     left: i32,
     top: i32,
-    /// The address of its first pixel, if that is there.
+    /// The address of the window's first pixel, valid if the image has that pixel.
     start: u64,
     /// Whether the window lies in the image.
     is_inside: bool,
 }
 
-/// Pixels are read one by one; as words that they fill; or as words of which each pixel is a byte.
+/// How pixels are read: one by one; as words of four bytes side by side; as words with one byte for
+/// each pixel (see [`Spread`]).
 const ALONE: u32 = 0;
 const WORDS: u32 = 1;
 const SPREAD: u32 = 2;
 
-/// Four pixels of up to four bytes each, among the words of memory from the first one's on.
+/// Four pixels of up to four bytes each, in the words of memory from the first pixel's word on.
 #[derive(Clone, Copy)]
 struct Spread {
-    /// Bytes from the first two words, which have two pixels, to the two that have the others.
+    /// Bytes from the two words of the first two pixels to the two words of the others.
     behind: u64,
-    /// Which of the eight bytes are the pixels, as `permute_by` has it.
+    /// For each pair of pixels, a selector of their bytes among two words, as for `permute_by`.
     pairs: [u32; 2],
 }
 
 impl Spread {
-    /// The four pixels' bytes, as a word.
+    /// Loads one byte of each of the four pixels, joined in a word.
     ///
     /// # Safety
-    /// The words are there.
+    /// The words are in allocated memory.
     #[inline(always)]
     unsafe fn load(&self, at: u64) -> u32 {
         let second = at.wrapping_add(self.behind);
@@ -246,7 +250,7 @@ impl Spread {
     }
 }
 
-/// How far a row or a column of pixels is that lies outside the image.
+/// Marks a row or a column outside the image, in place of a byte offset.
 const OUTSIDE: i64 = i64::MIN;
 
 impl<'a> Place<'a> {
@@ -258,20 +262,21 @@ impl<'a> Place<'a> {
         Self { source, left, top, start, is_inside: !result.leaves(pass, window) }
     }
 
-    /// Bytes of the first pixel's word that lie before it.
+    /// Bytes before the first pixel in its aligned word.
     #[inline(always)]
     fn ahead(&self) -> i32 {
         self.start as i32 & 3
     }
 
-    /// How so many words of four pixels of each of the window's rows can be read.
+    /// How the window's rows can be read: `words` words of four pixels each.
     #[inline(always)]
     fn way(&self, words: i32) -> u32 {
         let (pass, plane) = (self.source.pass, self.source.plane());
         let (pixel, ahead) = (plane.pixel, self.ahead());
         let has_words =
             self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
-        // From the row's first byte of this channel on.
+        // The first byte that word loads touch, and the end of the image's bytes, both counted from
+        // the row's first byte of this channel.
         let (first, end) =
             (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
         if !has_words || !(1..=4).contains(&pixel) || first < 0 {
@@ -285,7 +290,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Where the bytes of four pixels are among words: see [`Spread`].
+    /// Where four pixels' bytes are in words of memory.
     #[inline(always)]
     fn spread(&self) -> Spread {
         let (pixel, first) = (self.source.plane().pixel as u32, self.ahead() as u32);
@@ -295,7 +300,7 @@ impl<'a> Place<'a> {
         Spread { behind: behind as u64, pairs: [pair(first), pair(third - behind)] }
     }
 
-    /// How far the column of pixels is that a coordinate finds.
+    /// The byte offset of the column that the border rule gives for `x`.
     #[inline(always)]
     fn column(&self, x: i32) -> i64 {
         let pass = self.source.pass;
@@ -303,8 +308,8 @@ impl<'a> Place<'a> {
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
     }
 
-    /// How far the row of pixels is that a coordinate finds; of rows that are not there, which no
-    /// result needs, the nearest one.
+    /// The byte offset of the row that the border rule gives for `y`. If memory lacks that row, no
+    /// result needs the row, and the nearest row in memory stands in.
     #[inline(always)]
     fn row(&self, y: i32) -> i64 {
         let (pass, plane) = (self.source.pass, self.source.plane());
@@ -313,12 +318,13 @@ impl<'a> Place<'a> {
         if y < 0 { OUTSIDE } else { there as i64 * plane.row }
     }
 
-    /// The byte where a row and a column meet.
+    /// The byte at a row and a column, by their offsets.
     #[inline(always)]
     unsafe fn byte(&self, row: i64, column: i64) -> u32 {
         let is_there = row != OUTSIDE && column != OUTSIDE;
         let at = self.source.origin().wrapping_add(row.wrapping_add(column) as u64);
-        // SAFETY: a row and a column of the image, if both are there.
+        // SAFETY: if both offsets are inside, they are a row and a column of the image; else
+        // nothing is loaded.
         let byte = unsafe { load_u8_if(is_there, at) };
         if is_there { byte } else { self.source.pass.outside as u32 }
     }
@@ -338,17 +344,17 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The columns of a word, the first of which is at this coordinate.
+    /// The offsets of four columns from `x` on.
     #[inline(always)]
     fn columns(&self, x: i32) -> [i64; 4] {
         [self.column(x), self.column(x + 1), self.column(x + 2), self.column(x + 3)]
     }
 }
 
-/// This thread's part of the sum over a table whose digits have this address.
+/// This thread's part of the sum over a table, whose digits are at address `taps`.
 ///
 /// # Safety
-/// The digits and the pixels are there.
+/// The digits and the pixels are in allocated memory.
 #[inline(always)]
 unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
     // SAFETY: as the caller promised.
@@ -361,10 +367,10 @@ unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i6
     }
 }
 
-/// The same, where the window's rows can be read so.
+/// [`of_table`] for one way to read pixels.
 ///
 /// # Safety
-/// Likewise.
+/// As for [`of_table`]; [`Place::way`] gives `WAY` for the window's words.
 #[inline(always)]
 unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
     const BYTES: i32 = 4 * TABLE_DIGITS as i32;
@@ -387,7 +393,7 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
             let mut sums = [0; TABLE_DIGITS];
             let end = row.saturating_add(rows * STEPS).min(window.rows);
             while row < end {
-                // SAFETY: as the caller promised; words beside the window lie in the image.
+                // SAFETY: as the caller promised; word loads beyond the window stay in the image.
                 unsafe {
                     let bytes = match WAY {
                         WORDS => {
@@ -414,10 +420,10 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
     sum
 }
 
-/// What the pixel in the middle of the window adds beside the products.
+/// The extra term for the pixel under the middle of the window.
 ///
 /// # Safety
-/// The pixels are there.
+/// The pixels are in allocated memory.
 #[inline(always)]
 unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum {
     let [high, low] = products.point;
@@ -434,12 +440,12 @@ unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum 
 /// This thread's part of the sum over products.
 ///
 /// # Safety
-/// The taps and the pixels are there.
+/// The taps and the pixels are in allocated memory.
 #[inline(always)]
 unsafe fn of_products(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
     // SAFETY: as the caller promised.
     unsafe {
-        // A word more, as the first one may begin before the window.
+        // One word more, as the first word may begin before the window.
         match at.way(window.words() + 1) {
             WORDS => summed::<WORDS>(at, window, team, products),
             SPREAD => summed::<SPREAD>(at, window, team, products),
@@ -448,10 +454,10 @@ unsafe fn of_products(at: &Place<'_>, window: &Window, team: Team, products: &Pr
     }
 }
 
-/// The same, where the window's rows can be read so.
+/// [`of_products`] for one way to read pixels.
 ///
 /// # Safety
-/// Likewise.
+/// As for [`of_products`]; [`Place::way`] gives `WAY` for the window's words plus one.
 #[inline(always)]
 unsafe fn summed<const WAY: u32>(
     at: &Place<'_>,
@@ -460,7 +466,7 @@ unsafe fn summed<const WAY: u32>(
     products: &Products,
 ) -> Sum {
     let ((first_word, first_step), rows) = (team.place(), team.rows());
-    // Words begin where those of memory do: the row's taps are moved instead.
+    // Loads are aligned to words of memory: the row's taps shift instead of the pixels.
     let ahead = if WAY == WORDS { at.ahead() } else { 0 };
     let (spread, across) =
         (at.spread(), if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 });
@@ -484,7 +490,7 @@ unsafe fn summed<const WAY: u32>(
                     let mut lines = [0; 4];
                     let mut i = 0;
                     while i < 4 {
-                        // A row below the window is its last one again, whose digits are zeros.
+                        // A row below the window repeats the last row; its digits are zeros.
                         let row = (4 * step + i as i32).min(window.rows - 1);
                         // SAFETY: as the caller promised.
                         lines[i] = unsafe {
@@ -514,7 +520,7 @@ unsafe fn summed<const WAY: u32>(
                 let mut i = 0;
                 while i < 4 {
                     let place = ROW_PADDING.0 as i32 + 4 * word + i as i32 - ahead;
-                    // SAFETY: as the caller promised; there are zeros before and behind the row.
+                    // SAFETY: as the caller promised; there are zeros before and after the row.
                     let [low, high] =
                         unsafe { load_words(row_taps.wrapping_add(mul_wide(place, 8) as u64)) };
                     sum = sum.plus_product(number(&sums[i]), low as i64 | (high as i64) << 32);
@@ -529,7 +535,7 @@ unsafe fn summed<const WAY: u32>(
     sum
 }
 
-/// Adds four bytes' products with each of their digits.
+/// Adds the dot products of four bytes with each digit of four taps.
 #[inline(always)]
 fn add_digits<const N: usize>(sums: &mut [i32; N], bytes: u32, digits: [u32; N]) {
     let mut n = 0;
@@ -539,7 +545,7 @@ fn add_digits<const N: usize>(sums: &mut [i32; N], bytes: u32, digits: [u32; N])
     }
 }
 
-/// The number that sums of digits are.
+/// The integer that sums of digits represent.
 #[inline(always)]
 fn number<const N: usize>(sums: &[i32; N]) -> i64 {
     let mut all = 0;
@@ -551,12 +557,12 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
     all
 }
 
-/// Stores the results of this block's segments. `byte` makes each, if there is one, and is called
-/// by a team's threads.
+/// Stores the results of this block's segments. All threads of a team call `byte` together; its
+/// flag says whether there is a result.
 ///
 /// # Safety
-/// The pass has a list and describes allocated memory; the launch has the block and the shared
-/// memory stated above.
+/// The pass has a list and describes allocated memory. The launch has [`BLOCK`] threads a block,
+/// [`SHARED`] bytes of shared memory and the blocks stated above.
 #[inline(always)]
 unsafe fn each_result(
     pass: &Pass,
@@ -569,7 +575,7 @@ unsafe fn each_result(
     let shift = team.across + team.down;
     let is_block = team.is_block != 0;
     let (number, teams) = if is_block { (0, 1) } else { (thread >> shift, threads >> shift) };
-    // All of a warp go on as long as one of its teams has a result.
+    // All lanes of a warp stay in the loop while one of its teams has a result.
     let before = if is_block { 0 } else { (thread_x() >> shift) as i64 };
     let is_first = if is_block { thread == 0 } else { thread & ((1 << shift) - 1) == 0 };
     // SAFETY: as the caller promised.
@@ -589,17 +595,17 @@ unsafe fn each_result(
     }
 }
 
-/// The sum of a team's parts, in all of its threads.
+/// The sum of a team's parts, for all of its threads.
 ///
 /// # Safety
-/// All threads of the block call, if a block is a team; else all lanes of the warp.
+/// If a block is a team, all threads of the block call this; else all lanes of the warp.
 #[inline(always)]
 unsafe fn added(sum: Sum, team: Team) -> Sum {
-    // Low parts have room for the sum of all then, in 32 bits.
+    // With low parts of [`PART`] bits, the low part of the total fits in 32 bits.
     let mut sum = sum.settled();
     let mut apart = opaque(1 << (team.across + team.down) >> 1);
-    // SAFETY: as the caller promised; the block meets before others read what a warp stores, and
-    // before it stores again.
+    // SAFETY: as the caller promised. The block passes a barrier between a warp's store and the
+    // loads of other warps, and again before the next store.
     unsafe {
         while apart > 0 {
             sum = Sum {
@@ -631,10 +637,10 @@ unsafe fn added(sum: Sum, team: Team) -> Sum {
     }
 }
 
-/// The number that the lane has whose number differs in the bits of `apart`.
+/// The number of the lane whose index differs in the bits of `apart`.
 ///
 /// # Safety
-/// The whole warp calls.
+/// The whole warp calls this.
 #[inline(always)]
 unsafe fn exchanged(number: i64, apart: u32) -> i64 {
     // SAFETY: as the caller promised.
@@ -654,7 +660,7 @@ struct Pixel {
 impl Pixel {
     const NONE: Self = Self { x: 0, y: 0, z: -1 };
 
-    /// Whether there is one.
+    /// Whether this is a pixel, not [`Pixel::NONE`].
     #[inline(always)]
     fn is_there(&self) -> bool {
         self.z >= 0
@@ -673,16 +679,16 @@ impl Pixel {
 #[derive(Clone, Copy)]
 struct Segment {
     number: i32,
-    /// How many there are.
+    /// The number of results.
     count: i64,
-    /// Whether all pixels of the segment are meant, those in its list and others.
+    /// Whether the list overflowed, so that all pixels of the segment are computed.
     is_all: bool,
-    /// Quads of the segment in a row, at most.
+    /// Most quads (four pixels side by side) of the segment in a row.
     quads: i32,
 }
 
 impl Segment {
-    /// Segment number `number`, in which so many results are noted.
+    /// Segment `number`, for which `noted` results were appended.
     #[inline(always)]
     fn new(pass: &Pass, number: i32, noted: u32, planes: i32) -> Self {
         let region = &pass.region;
@@ -694,7 +700,7 @@ impl Segment {
         Self { number, count, is_all, quads }
     }
 
-    /// Pixel number `i`, if there is one that is a sum: what KEEP copies is none.
+    /// Pixel `i`, or [`Pixel::NONE`] beyond the end or where KEEP copies the source.
     ///
     /// # Safety
     /// The pass has a list.
@@ -705,7 +711,7 @@ impl Segment {
         }
         let region = &pass.region;
         let result = if self.is_all {
-            // `checked`, so that no panic is compiled in; there are quads and rows.
+            // `checked`, so that no panic is compiled in; both divisors are positive.
             let divided = |number: u32, by: i32| {
                 let whole = number.checked_div(by as u32).unwrap_or(0);
                 (whole, (number - whole * by as u32) as i32)
@@ -721,7 +727,7 @@ impl Segment {
             Pixel { x, y, z: z as i32 }
         } else {
             let at = pass.doubts.place(self.number, i as u32);
-            // SAFETY: the place is one of the list's.
+            // SAFETY: `i` is below the number of results in the list.
             unsafe {
                 Pixel {
                     x: reload_word(at) as i32,
@@ -738,17 +744,17 @@ impl Segment {
     }
 }
 
-/// Calls `each` for every segment of this block that has results, and empties it then.
+/// Calls `each` for every non-empty segment of this block, then empties the segments.
 ///
 /// # Safety
-/// The pass has a list; all threads of the block call, and the launch has [`LEAST_BLOCKS`] at
-/// least.
+/// The pass has a list. All threads of the block call this, and the launch has at least
+/// [`LEAST_BLOCKS`] blocks.
 #[inline(always)]
 unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
     let number = |at: i32| block_x() + at * grid_width();
     let is_own = thread < SUMS && number(thread) < Doubts::SEGMENTS;
-    // SAFETY: the list has these segments; all threads of the block meet at each barrier.
+    // SAFETY: the list has these segments; all threads of the block reach each barrier.
     unsafe {
         if is_own {
             shared.store(thread, f32::from_bits(reload_word(pass.doubts.counter(number(thread)))));

@@ -1,22 +1,23 @@
-//! Means of bytes by running sums: the time hardly depends on the window.
+//! Means of bytes by exact running sums: the time hardly depends on the window.
 //!
-//! Tiling: a block slides down a strip, row by row, and keeps the sum under each result's window.
-//! For each column it takes the pixel that enters less the one that leaves. Shared memory holds the
-//! prefix sums of these along the strip; a window's sum changes by the difference of two of them.
+//! Tiling: a block slides down a strip of the image, row by row, and keeps the sum under the window
+//! of each result. For each column, the change is the entering pixel minus the leaving pixel.
+//! Shared memory holds prefix sums of these changes along the strip. The difference of two prefix
+//! sums is the change of one window's sum. Integers accumulate no rounding errors.
 //!
-//! Thread mapping: a row is one line of values; the same channel of the next pixel is C values
-//! further. A thread has [`VALUES`] neighbouring columns and makes results four at a time. The
-//! grid's x axis counts strips as `tile/strip.rs` does, its z axis images.
+//! Thread mapping: a row is one line of values, channels interleaved. A thread has [`VALUES`]
+//! neighbouring columns and makes four results at a time. The grid's x axis counts strips in the
+//! order of `tile/strip.rs`, its z axis images.
 //!
-//! Entries: `near` for small windows, with a warp a block, rows that wait in a ring in shared
-//! memory until they leave, and f32 numbers in units of `2^-133` (`tile/flat.rs`), which a GPU adds
-//! at twice the rate of integers. `far` for all others, with more warps, rows loaded again as they
-//! leave, and integers.
+//! - Near entries, for small windows: a block is one warp, and a ring in shared memory keeps the
+//!   rows under the window. Integers are held in f32, in units of `2^-133` (see `tile/flat.rs`): a
+//!   GPU adds f32 at twice the rate of integers, exactly up to 24 bits.
+//! - Far entries, for all other windows: a block has more warps, as a strip needs columns beyond
+//!   its results. Rows are loaded again when they leave. Integers are u32.
 //!
-//! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Order: none, as sums
-//! are exact. Limits: bytes to bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of
-//! them, which is at most 2^23 (near: below 2^14); the value outside the image is a byte. KEEP is
-//! left to `keep.rs`.
+//! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Limits: bytes to
+//! bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23,
+//! below 2^14 in near entries; the value outside the image is a byte. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -26,12 +27,12 @@ use crate::tile::strip::edges_first;
 use crate::tile::view::Source;
 use crate::tile::whole::{self, is_whole};
 
-/// Columns of a thread: a multiple of every number of channels, and of the values of a word.
+/// Columns of a thread: a multiple of every channel count and of the 4 values of a word.
 pub const VALUES: i32 = 12;
 const V: usize = VALUES as usize;
 
-/// Words of them, and of the results of a thread. A warp's are side by side: a lane's first is
-/// number `lane`, the next 32 further.
+/// Words of a thread's columns, and of its results. A lane's result words are `lane`, `lane + 32`,
+/// ... of its warp.
 const WORDS: usize = V / 4;
 const OF_WARP: i32 = 32 * WORDS as i32;
 
@@ -44,7 +45,7 @@ pub const MOST_ROWS: i32 = 48;
 /// Bytes of a row in the ring.
 const ROW: i32 = 32 * VALUES;
 
-/// The greatest divisors of near entries, and of far ones.
+/// The greatest divisor of near entries; [`FAR_DIVISOR`] is that of far entries.
 pub const NEAR_DIVISOR: u32 = (1 << 14) - 1;
 /// See [`NEAR_DIVISOR`].
 pub const FAR_DIVISOR: u32 = 1 << 23;
@@ -55,38 +56,36 @@ pub const FAR_DIVISOR: u32 = 1 << 23;
 pub struct Mean {
     /// The window.
     pub window: Window,
-    /// What sums are divided by.
+    /// The divisor of a sum.
     pub divisor: u32,
-    /// What sums, and half of the divisor, are multiplied by: the product's bits from `32 + shift`
-    /// on are the byte.
+    /// Multiplier of a sum plus half of the divisor: the byte is the product shifted right by
+    /// `32 + shift`.
     pub inverse: u32,
-    /// See there.
+    /// See [`Mean::inverse`].
     pub shift: u32,
-    /// Whether sums may lie half way between two bytes and the multiplication does not see to
-    /// these.
+    /// Whether a sum may be a tie that the multiplication rounds up, not to even.
     pub has_ties: u32,
-    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such
-    /// numbers are to be sums again, with the other sign; and a sum of half the divisor.
+    /// Multiplier that makes a near entry's f32 sum `2^-24` times the byte.
     pub scale: f32,
-    /// See there.
+    /// Multiplier that makes `2^-24` times a byte a sum again, negated.
     pub back: f32,
-    /// See there.
+    /// Half of the divisor, as a near entry's f32 sum.
     pub tie: f32,
 }
 
 impl Mean {
-    /// For a divisor of 2 to [`FAR_DIVISOR`], and no more taps than that.
+    /// `divisor` is 2 to [`FAR_DIVISOR`], and the window has at most `divisor` taps.
     pub fn new(window: Window, divisor: u32, is_near: bool) -> Self {
-        // 2^shift is below the divisor, and half of it at least.
+        // 2^shift < divisor <= 2^(shift + 1).
         let shift = (divisor - 1).ilog2();
-        // A sum and half of the divisor are below 256 times the divisor. The product is too great
-        // by less than a divisor for each of them: by less than
-        // `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`, so no quotient is rounded
-        // up.
+        // The sum plus half of the divisor is below `256 * divisor`, and the inverse is too great
+        // by less than 1. So the product is too great by less than `256 * divisor`. That is at most
+        // `2^(32 + shift) / divisor`, the step of the quotients, as
+        // `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`: no quotient is rounded up.
         let inverse = (1u64 << (32 + shift)).div_ceil(divisor.into()) as u32;
-        // Rounded up, so that ties are: no other sum is so near to a half. It lies
-        // `1 / (2 * divisor)` from it at least, which is more than 2^-15, and a product is less
-        // than 2^-15 too great.
+        // The reciprocal is rounded up, so every tie rounds up. The quotient of any other sum lies
+        // at least `1 / (2 * divisor) > 2^-15` from a tie, and the product is less than 2^-15 too
+        // great.
         let near = 1.0 / divisor as f32;
         let is_less = (near as f64) * (divisor as f64) < 1.0;
         let above = if is_less { f32::from_bits(near.to_bits() + 1) } else { near };
@@ -112,50 +111,50 @@ impl Mean {
         if is_tie { byte & !1 } else { byte }
     }
 
-    /// As [`Mean::byte`] by f32, of a sum times `2^-133`, in the lowest bits.
+    /// [`Mean::byte`] in f32, for a sum times `2^-133`. The byte is in the lowest bits.
     #[inline(always)]
     pub fn byte_of_f32(&self, sum: f32, fma: impl Fn(f32, f32, f32) -> f32) -> u32 {
-        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the
-        /// lowest bits, half to even.
+        /// From 0.5 to 1, f32 has steps of `2^-24`: adding 0.75 to a result leaves its byte in the
+        /// lowest bits, rounded half to even.
         const SHIFT: f32 = 0.75;
         let shifted = fma(sum, self.scale, SHIFT);
-        // What is left of the sum, exactly: if it was a tie, half of the divisor was too little.
+        // The exact remainder of the sum. A tie that was rounded up leaves minus half of the
+        // divisor.
         let is_tie = self.has_ties != 0 && fma(shifted - SHIFT, self.back, sum) <= -self.tie;
         if is_tie { shifted.to_bits() & !1 } else { shifted.to_bits() }
     }
 }
 
-/// A byte is `2^-133` times itself, and a result `2^-24`: between them lie `2^109`, and that and
-/// `2^-24` are one.
+/// Factor from an input byte, held as `2^-133` times its value, to a result, `2^-24` times. `LEAST`
+/// is the result of byte value 1.
 const UP: f32 = f32::from_bits((127 + 109) << 23);
 const LEAST: f32 = f32::from_bits((127 - 24) << 23);
 
-/// Words of results of a strip whose block has so many warps, over a window that reaches so many
-/// values further than a result.
+/// Words of results in a strip of a block of `warps`. The window reaches `reach` values beyond a
+/// result.
 pub const fn words(warps: i32, reach: i32) -> i32 {
-    // A strip begins up to three values left of what its first result needs.
+    // A strip begins up to three values left of the first value that it needs.
     (32 * warps * VALUES - reach - 3) / 4
 }
 
-/// Bytes of shared memory of a block of so many warps, over a window that reaches so far; `slots`
-/// rows are in the ring, 0 in far entries.
+/// Bytes of shared memory of a block of `warps`. The ring has `slots` rows, 0 in far entries.
 pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
     (4 * Layout::of(warps, reach).ring + ROW * slots) as u32
 }
 
-/// Where things lie in shared memory, in words.
+/// Offsets in shared memory, in words. The first `4 * MOST_WARPS` words hold the warps' sums.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// Which values of a row a thread takes, if not neighbours.
+    /// Positions in the row of each thread's values, for threads that load value by value.
     numbers: i32,
-    /// Sums of columns: those whose numbers are the same but for a multiple of four lie side by
-    /// side, so that lanes that have four each load from different banks.
+    /// Prefix sums, in four arrays by column modulo 4: lanes that load four columns each avoid bank
+    /// conflicts.
     sums: i32,
-    /// From a sum to the one of the next column.
+    /// Words of one of the four arrays.
     apart: i32,
-    /// Words behind them, which lanes load that have no results.
+    /// Words after the arrays, loaded by lanes without results.
     behind: i32,
-    /// The ring, if there is one.
+    /// The ring of near entries.
     ring: i32,
 }
 
@@ -163,16 +162,16 @@ impl Layout {
     const fn of(warps: i32, reach: i32) -> Self {
         let (numbers, columns) = (4 * MOST_WARPS, 32 * warps * VALUES);
         let sums = numbers + columns;
-        // One more of each for the sums left of the first column, which are 0.
+        // One word more in each array for the sums left of the first column, which are 0.
         let apart = columns / 4 + 1;
         let behind = sums + 4 * apart;
         Self { numbers, sums, apart, behind, ring: behind + reach / 4 + 4 }
     }
 
-    /// Clears the sums left of the first column, and what lies behind the last.
+    /// Clears the sums left of the first column and the words after the last.
     ///
     /// # Safety
-    /// The whole block calls, before it meets.
+    /// The whole block calls this before its first barrier.
     #[inline(always)]
     unsafe fn clear(&self, warps: i32) {
         let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
@@ -190,7 +189,7 @@ impl Layout {
     }
 }
 
-/// Whole numbers, as sums are computed in them.
+/// An integer type for sums.
 trait Number: Copy {
     const ZERO: Self;
 
@@ -198,7 +197,7 @@ trait Number: Copy {
     fn of_byte(word: u32, i: usize) -> Self;
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
-    /// Plus another one if that is said.
+    /// Adds `other` if `is_said`.
     fn plus_if(self, is_said: bool, other: Self) -> Self;
     fn bits(self) -> u32;
     fn from_bits(bits: u32) -> Self;
@@ -212,7 +211,7 @@ impl Number for f32 {
 
     #[inline(always)]
     fn of_byte(word: u32, i: usize) -> Self {
-        // Moved to the third byte.
+        // The byte moves to bits 16 to 23: `2^-133` times its value.
         f32::from_bits(match i {
             0 => permute::<0x4044>(word, 0),
             1 => permute::<0x4144>(word, 0),
@@ -296,9 +295,8 @@ impl Number for u32 {
     }
 }
 
-/// Declares the entries
-/// `name: channels, whether it is a near one, its numbers, the most registers of a thread`, and
-/// lists them.
+/// Declares and lists the entries
+/// `name: channels, is_near, number type, most registers of a thread`.
 macro_rules! running_sums {
     ($($name:ident: $c:literal, $near:literal, $number:ident, $limit:literal;)*) => {
         kernel! {$(
@@ -327,15 +325,15 @@ running_sums! {
 }
 
 host! {
-    /// An entry: the pass, the mean, how many channels of a pixel are filtered, the rows of a
-    /// strip.
+    /// An entry. Arguments: the pass, the mean, the number of filtered channels of a pixel, the
+    /// rows of a strip.
     #[derive(Clone, Copy, Debug)]
     pub struct RunningSums {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: crate::entry::Entry<(Pass, Mean, i32, i32)>,
         /// Channels of a pixel.
         pub channels: usize,
-        /// Whether it is one for small windows.
+        /// Whether this is a near entry.
         pub is_near: bool,
     }
 }
@@ -344,8 +342,8 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else
-/// up to [`MOST_WARPS`], in y; there are as many in x as there are strips; it has [`shared_bytes`],
-/// of `window.rows` rows if NEAR.
+/// up to [`MOST_WARPS`], in y. The grid has one block in x for each strip. The block has
+/// [`shared_bytes`] of shared memory, with `window.rows` slots if NEAR.
 #[inline(always)]
 unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
     pass: &Pass,
@@ -357,10 +355,10 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
     let warps = if NEAR { 1 } else { block_height() };
     let strip = Strip::new::<C>(pass, mean, warps, rows);
     let layout = Layout::of(warps, strip.reach);
-    // Rows of a window above that of which it is the last.
+    // Rows of a window above its last row.
     let above = mean.window.rows - 1;
-    // SAFETY: as the caller promised, for all that follows. The block meets between what a thread
-    // stores and what others load.
+    // SAFETY: as the caller promised, for all that follows. The block passes a barrier between a
+    // thread's stores and other threads' loads of them.
     unsafe {
         let input = Input::<C>::new(pass, &layout, (warps, above), &strip);
         let output = Output::<C>::new(pass, filtered, strip);
@@ -370,7 +368,7 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
         let mut columns = [N::ZERO; V];
         let mut row = opaque(0);
         while row < above {
-            // Together, as each comes from far.
+            // Several rows load together, to hide memory latency.
             let mut words = [[0; WORDS]; AT_ONCE];
             let mut n = 0;
             while n < AT_ONCE {
@@ -385,7 +383,7 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
                 if NEAR && row + (n as i32) < above {
                     ring.put(&words[n]);
                 }
-                // Rows that are not there are 0.
+                // Rows past `above` are 0.
                 let mut i = 0;
                 while i < V {
                     columns[i] = columns[i].plus(N::of_byte(words[n][i / 4], i % 4));
@@ -403,7 +401,7 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
         let below = pass.src.row as u64;
         let (mut at, mut at_first) = (input.at(last), input.at(first));
         let ahead = below.wrapping_mul(AHEAD as u64);
-        // Before it, all rows have one that far ahead.
+        // Rows before this one have a row [`AHEAD`] rows below them to prefetch.
         let far = pass.src.end_row - AHEAD;
         let mut entering = input.load(last, at);
         let mut leaving = [0; WORDS];
@@ -449,26 +447,26 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
 /// Rows that are loaded together before the first result.
 const AT_ONCE: usize = 6;
 
-/// How many rows before it is loaded a row is brought to the L2 cache.
+/// Rows between a prefetch into the L2 cache and the load of that row.
 const AHEAD: i32 = 6;
 
-/// The part of the region that a block has.
+/// A block's part of the region. Numbers of values count from the start of a row.
 #[derive(Clone, Copy)]
 struct Strip {
-    /// Its first result, as a number in the row: a multiple of four.
+    /// The first result's number: a multiple of four.
     x: i32,
     /// Words of results.
     words: i32,
     /// The number of the first column.
     left: i32,
-    /// What the first result needs begins so many columns further; and from there it reaches so
-    /// many.
+    /// The first result's window begins `skew` values right of `left`; its last column is `reach`
+    /// values further.
     skew: i32,
     reach: i32,
-    /// The first row of results, and the one behind the last.
+    /// The first row of results, and the end of the rows.
     top: i32,
     bottom: i32,
-    /// The first row that they need.
+    /// The first input row.
     first: i32,
 }
 
@@ -503,33 +501,33 @@ impl Strip {
     }
 }
 
-/// A thread's columns of the rows of a strip.
+/// A thread's columns of the input rows of a strip.
 struct Input<'a, const C: usize> {
     source: Source<'a>,
     /// The number of its first value in a row.
     first: i32,
-    /// How it finds its values.
+    /// How the thread loads its values.
     way: Way,
-    /// Whether all rows that the strip needs are there.
+    /// Whether memory has all rows that the strip needs.
     has_rows: bool,
-    /// Where the numbers of its values in a row of the image are, if they are found one by one, and
-    /// how far apart.
+    /// For [`Way::Each`]: the shared-memory word that holds the row position of the first value,
+    /// and the distance in words to the next position.
     numbers: (i32, i32),
 }
 
-/// How a thread finds its values of a row.
+/// How a thread loads its values of a row.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// No result needs them.
+    /// Not at all: no result needs them.
     Idle,
-    /// They are words of the row.
+    /// As words of the row.
     Words,
-    /// One by one.
+    /// Value by value.
     Each,
 }
 
-/// The bit of such a number that says that the border puts something else there; a row has at most
-/// 2^30 values.
+/// Flag in a row position: the border replaces this value with the value outside the image. A row
+/// has at most 2^30 values, so the bit is free.
 const OUTSIDE: u32 = 1 << 31;
 
 impl<'a, const C: usize> Input<'a, C> {
@@ -557,8 +555,7 @@ impl<'a, const C: usize> Input<'a, C> {
         };
         let numbers = (layout.numbers + thread, 32 * warps);
         if way == Way::Each {
-            // Pixels are counted from so many left of the image on, so that the division rounds
-            // down.
+            // An offset makes the pixel number positive, so that the division rounds down.
             let beside = pass.width + 4 * MOST_WARPS * 32 * VALUES;
             let mut i = opaque(0);
             while i < VALUES {
@@ -569,7 +566,7 @@ impl<'a, const C: usize> Input<'a, C> {
                     border::resolve(pass.border, (pixel as i32).wrapping_sub(beside), pass.width);
                 let (column, outside) = if column < 0 { (0, OUTSIDE) } else { (column, 0) };
                 let number = channels as u32 * column as u32 + channel;
-                // SAFETY: the place is this thread's.
+                // SAFETY: only this thread uses the place.
                 unsafe {
                     Shared::dynamic()
                         .store(numbers.0 + numbers.1 * i, f32::from_bits(number | outside))
@@ -581,19 +578,19 @@ impl<'a, const C: usize> Input<'a, C> {
         Self { source, first, way, has_rows, numbers }
     }
 
-    /// Where its words of row `y` are, if that is there.
+    /// The address of the thread's words in row `y`, if memory has that row.
     #[inline(always)]
     fn at(&self, y: i32) -> u64 {
         self.source.row_inside(y).at(0).wrapping_add(self.first as i64 as u64)
     }
 
-    /// Whether it loads words of rows that are all there, and so needs but their addresses.
+    /// Whether the thread loads words of rows that memory has, so that their addresses suffice.
     #[inline(always)]
     fn is_simple(&self) -> bool {
         self.has_rows && self.way == Way::Words
     }
 
-    /// Its values of row `y`, whose words are at this address.
+    /// Loads the thread's values of row `y`, whose words are at `at`.
     ///
     /// # Safety
     /// As for [`slide`].
@@ -603,7 +600,7 @@ impl<'a, const C: usize> Input<'a, C> {
             // SAFETY: the words are there.
             return unsafe { Self::words(at) };
         }
-        // Hidden, so that nothing of it is computed ahead.
+        // `opaque` keeps the compiler from computing this slow path's values ahead.
         let row = self.source.row(opaque(y));
         let outside = self.source.pass.outside as u32;
         if !row.is_inside() {
@@ -621,8 +618,8 @@ impl<'a, const C: usize> Input<'a, C> {
                     let found =
                         Shared::dynamic().load_word(self.numbers.0 + self.numbers.1 * i as i32);
                     let number = (found & !OUTSIDE) as i32;
-                    // Channels of a pixel are side by side, and so are pixels then; those of a
-                    // single channel may be anywhere.
+                    // Interleaved channels have their pixels side by side; pixels of a single
+                    // channel may have any stride.
                     let at =
                         if C == 1 { row.at(number) } else { row.at(0).wrapping_add(number as u64) };
                     let byte = load_u8(at);
@@ -656,11 +653,11 @@ impl<'a, const C: usize> Input<'a, C> {
     }
 }
 
-/// Puts the sums of all columns up to each, of the same channel, into shared memory. They may
-/// overflow: differences are right.
+/// Stores the prefix sum of every column, by channel, in shared memory. The sums may overflow:
+/// their differences are right.
 ///
 /// # Safety
-/// As for [`slide`]; the whole block calls.
+/// As for [`slide`]; the whole block calls this.
 #[inline(always)]
 unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, columns: &[N; V]) {
     let (shared, lane, warp) = (Shared::dynamic(), thread_x(), thread_y());
@@ -670,7 +667,7 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
         sums[i] = sums[i].plus(sums[i - C]);
         i += 1;
     }
-    // Of each channel: the sums of the lanes before this one, and of all lanes that have met.
+    // By channel: the sums of the lanes before this one, and of all lanes of the group so far.
     let (mut before, mut all) = ([N::ZERO; C], [N::ZERO; C]);
     let mut c = 0;
     while c < C {
@@ -689,8 +686,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
         }
         apart *= 2;
     }
-    // SAFETY: each place is one thread's; between a store and the loads of others, and between
-    // these and the next store, the block meets.
+    // SAFETY: only one thread stores to each place. The block passes a barrier between a store and
+    // the loads of other threads, and between these loads and the next store.
     unsafe {
         if NEAR {
             warp_barrier();
@@ -729,8 +726,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
     }
 }
 
-/// Where the sums of columns are that the windows of a thread's results begin and end with: words
-/// of shared memory for its first four; those of the next lie 32 further.
+/// Shared-memory words of the prefix sums at the start and the end of the windows of a thread's
+/// first four results. The next four results' words lie 32 further.
 struct Windows {
     from: [i32; 4],
     to: [i32; 4],
@@ -739,7 +736,7 @@ struct Windows {
 impl Windows {
     #[inline(always)]
     fn new<const C: usize>(layout: &Layout, strip: &Strip) -> Self {
-        // Columns are counted from the four that are 0.
+        // Column 0 follows the four zeros left of it.
         let place = |column: i32| {
             let word = OF_WARP * thread_y() + thread_x();
             layout.sums + layout.apart * (column & 3) + (column >> 2) + word
@@ -751,10 +748,10 @@ impl Windows {
         }
     }
 
-    /// Adds to a thread's sums what they change by.
+    /// Adds the change of each window to the thread's sums.
     ///
     /// # Safety
-    /// The sums of the columns are there.
+    /// Shared memory holds the prefix sums of the columns.
     #[inline(always)]
     unsafe fn add<N: Number>(&self, sums: &mut [[N; 4]; WORDS]) {
         let mut n = 0;
@@ -780,11 +777,11 @@ struct Output<'a, const C: usize> {
     strip: Strip,
     /// The address of value 0 in row 0.
     origin: u64,
-    /// A bit for each of this thread's words that has results, and for each that is written at
-    /// once.
+    /// One bit for each of this thread's words: whether the word has results, and whether one store
+    /// writes the whole word.
     there: u32,
     whole: u32,
-    /// Whether the last of four channels is copied meanwhile.
+    /// Whether the store copies the last of four channels from the source.
     copies: bool,
 }
 
@@ -845,8 +842,7 @@ impl<'a, const C: usize> Output<'a, C> {
         }
     }
 
-    /// Writes those of a thread's words that are not written at once, as far as they lie in the
-    /// region.
+    /// Writes results of words that no single store writes, where they lie in the region.
     ///
     /// # Safety
     /// As for [`Output::write`].
@@ -856,7 +852,7 @@ impl<'a, const C: usize> Output<'a, C> {
         let mut number = opaque(0);
         while number < VALUES {
             keep_rolled();
-            // Registers have no numbers at run time.
+            // Registers cannot be indexed at run time, so selects pick the word.
             let mut word = words[0];
             let mut n = 1;
             while n < WORDS {
@@ -884,19 +880,19 @@ impl<'a, const C: usize> Output<'a, C> {
     }
 }
 
-/// The first result of a thread's word number `n`, counted from the strip's first.
+/// The first result of word `n` of the thread, counted from the strip's first result.
 #[inline(always)]
 fn word_place(n: i32) -> i32 {
     4 * (OF_WARP * thread_y() + thread_x() + 32 * n)
 }
 
-/// The rows under the window, of a near entry. Each thread's words are its own.
+/// The rows under the window in a near entry. Each thread stores and loads only its own words.
 struct Ring {
-    /// The byte of shared memory where it begins.
+    /// The first byte in shared memory.
     begin: i32,
     slots: i32,
-    /// The slots of the next row that enters, and of the next that leaves: the first one under the
-    /// window.
+    /// The slot for the next entering row, and the slot of the next leaving row, the window's
+    /// first.
     next: i32,
     oldest: i32,
 }
@@ -907,7 +903,7 @@ impl Ring {
         Self { begin: 4 * layout.ring, slots: mean.window.rows, next: 0, oldest: 0 }
     }
 
-    /// Words of the thread in a slot.
+    /// The first of the thread's words in a slot.
     #[inline(always)]
     fn place(&self, slot: i32) -> i32 {
         (self.begin + ROW * slot) / 4 + WORDS as i32 * thread_x()
@@ -918,10 +914,10 @@ impl Ring {
         if slot + 1 >= self.slots { 0 } else { slot + 1 }
     }
 
-    /// A row enters.
+    /// Adds the entering row.
     ///
     /// # Safety
-    /// The ring has room.
+    /// The ring has a free slot.
     #[inline(always)]
     unsafe fn put(&mut self, words: &[u32; WORDS]) {
         let place = self.place(self.next);
@@ -934,10 +930,10 @@ impl Ring {
         self.next = self.behind(self.next);
     }
 
-    /// A row leaves.
+    /// Removes the leaving row.
     ///
     /// # Safety
-    /// There is one.
+    /// The ring has a row.
     #[inline(always)]
     unsafe fn take(&mut self) -> [u32; WORDS] {
         let place = self.place(self.oldest);

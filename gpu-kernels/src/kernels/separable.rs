@@ -3,20 +3,21 @@
 //!
 //! | entry | taps | number of taps |
 //! | --- | --- | --- |
-//! | `separable_rows`, `separable_columns` | global memory | any: taken [`TAPS_CHUNK`] at a time |
-//! | `separable_rows_K`, `separable_columns_K` | constant bank | K, known to the compiler |
+//! | `separable_rows`, `separable_columns` | global memory | any: [`TAPS_CHUNK`] at a time |
+//! | `separable_rows_K`, `separable_columns_K` | constant bank | K, a compile-time constant |
 //! | `separable_columns_summed` | global memory | any: the columns of one or two terms, [`SUMMED_CHUNK`] at a time |
 //!
-//! Row pass: block 32 x 4, each warp a row's 256 pixels and their apron in shared memory. With K
-//! known, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads; else 8
-//! pixels 32 apart. Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron.
-//! With K known, a thread slides down 8 neighbouring rows of its column; else it computes 8 rows 8
-//! apart. No bank conflicts: lanes of a warp read consecutive words.
-//!
-//! Order: one accumulator a pass, taps ascending, fused multiply-add. With two terms, each tap row
-//! adds the first one's product, then the second's; `Pass::point` times the pixel is added last.
-//! Border: each pass applies the rule along its own axis. Under CONSTANT the host computes the
-//! column pass's outside value; under KEEP the column pass copies from the original image.
+//! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory. With
+//! constant K, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads,
+//! consecutive across the warp; else 8 pixels 32 apart. Column pass: block 32 x 8, a tile of 32
+//! columns and 64 rows with their apron. With constant K, a thread slides down 8 neighbouring rows
+//! of its column and reads each value once; else it computes 8 rows 8 apart. Lanes always read
+//! consecutive words: no bank conflicts. Order: one accumulator in each pass, taps ascending, fused
+//! multiply-add; the intermediate image is f32. Two terms have an intermediate image each: for each
+//! tap row, the first term's product, then the second's; at last `Pass::point` times the original
+//! pixel. Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's
+//! outside value is the filtered value of a row outside (from the host). Under KEEP the column pass
+//! copies from the original image.
 
 use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;
@@ -34,8 +35,8 @@ pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
 pub const COLUMNS_TILE: i32 = 64;
 /// Taps that a pass for any number of taps takes at a time.
 pub const TAPS_CHUNK: i32 = 256;
-/// Taps of each column that the pass for sums takes at a time: the tiles of both terms fit in what
-/// any block may have.
+/// Taps of each column that the pass for sums takes at a time: both terms' tiles fit in the shared
+/// memory that any block may have.
 pub const SUMMED_CHUNK: i32 = 64;
 
 /// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a
@@ -54,7 +55,7 @@ pub const fn columns_shared(taps: i32) -> u32 {
     4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
 }
 
-/// The same for sums.
+/// Bytes of shared memory for the column pass of sums.
 pub const SUMMED_SHARED: u32 = 2 * columns_shared(SUMMED_CHUNK);
 
 kernel! {
@@ -69,18 +70,18 @@ kernel! {
     }
 
     /// Filters along the columns of one or two intermediate images, the pass's source and `second`,
-    /// with any number of taps, and adds up the results, and the pass's point times the original
-    /// image. `taps` are the first term's and then the second's; outside the second image is
-    /// `outside`.
+    /// with any number of taps. Adds the results, and the pass's point times the original image.
+    /// `taps` are the first term's, then the second's. `outside` is the value outside the second
+    /// image.
     fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
         let second = Pass { src: second, outside, ..pass };
         columns_in_chunks::<SUMMED_CHUNK, true, _>([&pass, &second], terms, &window, &original, Buffer(taps))
     }
 }
 
-/// Declares the entries
-/// `taps: row pass and the most registers of a thread, column pass and the same`, and lists them.
-/// Few registers are for many warps: the passes wait for memory.
+/// Declares and lists the entries
+/// `taps: row pass and the most registers of a thread, column pass and the same`. Few registers
+/// allow many warps, which hide memory latency.
 macro_rules! unrolled {
     ($($taps:literal: $rows:ident $rows_limit:literal, $columns:ident $columns_limit:literal;)*) => {
         kernel! {$(
@@ -137,9 +138,9 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
     let mut top = pass.region.y0 + block_y() * block_height();
     while top < pass.region.y1 {
         let y = top + thread_y();
-        // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`,
-        // those of a block `top`, so that all meet at the barriers; writes are guarded by the
-        // region.
+        // SAFETY: indices stay inside the warp's line of the tile. The threads of a warp share `y`,
+        // and those of a block `top`, so all threads of the block reach the barriers. The region
+        // guards the writes.
         unsafe {
             load_tile::<4>(
                 pass,
@@ -237,7 +238,7 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         while i < RESULTS {
             let x = left + thread_x() + WARP * i as i32;
             if x >= pass.region.x0 && x < pass.region.x1 && y < pass.region.y1 {
-                // SAFETY: the pixel lies in the region and is this thread's alone.
+                // SAFETY: the pixel lies in the region, and only this thread stores it.
                 unsafe { target.write(x, y, sums[i]) };
             }
             i += 1;
@@ -261,8 +262,8 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
     let x = pass.region.x0 + block_x() * WARP + thread_x();
     let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
     while top < pass.region.y1 {
-        // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all
-        // meet at the barriers; `finish` guards the writes.
+        // SAFETY: indices stay inside the tile. The threads of a block share `top`, so all reach
+        // the barriers. `finish` guards the writes.
         unsafe {
             load_columns(pass, (tile, 0), COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
@@ -287,12 +288,12 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
     }
 }
 
-/// The column pass, `window.rows` taps, CHUNK at a time: of one intermediate image, or where they
-/// are SUMMED of one or two, `terms` of them, and with the pass's point.
+/// The column pass, `window.rows` taps, CHUNK at a time. It reads one intermediate image. If
+/// SUMMED, it reads `terms` (one or two) of them and adds the pass's point.
 ///
 /// # Safety
-/// As for [`columns_unrolled`], with `window.rows` taps of one term and then the other's; the
-/// passes differ in their source alone.
+/// As for [`columns_unrolled`], with `window.rows` taps of one term, then of the other. The passes
+/// differ in their source alone.
 #[inline(always)]
 unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
     passes: [&Pass; 2],
@@ -301,7 +302,7 @@ unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
     original: &Plane,
     taps: T,
 ) {
-    // Floats of a term's tile; the second one's is behind the first one's.
+    // Floats of a term's tile; the second term's tile follows the first.
     let size = WARP * (COLUMNS_TILE + CHUNK - 1);
     let (pass, tile, two) = (passes[0], Shared::dynamic(), SUMMED && terms == 2);
     let x = pass.region.x0 + block_x() * WARP + thread_x();
@@ -340,7 +341,7 @@ unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
             done += chunk;
         }
         let (y, apart) = (top + thread_y(), COLUMNS_BLOCK.1 as i32);
-        // SAFETY: the pixels are this thread's alone; those of the region lie in the original.
+        // SAFETY: only this thread stores the pixels; those of the region lie in the original.
         unsafe {
             if SUMMED && pass.point != 0.0 && x < pass.region.x1 {
                 sums = Source::of(original, pass).with_point_down((x, y), apart, sums);
@@ -351,8 +352,7 @@ unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
     }
 }
 
-/// Loads `count` rows of the block's 32 columns, from row `first` on, to floats of shared memory
-/// from the given one on.
+/// Loads `count` rows of the block's 32 columns, from row `first` on, into shared memory at `tile`.
 ///
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
@@ -364,11 +364,11 @@ unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32)
     unsafe { load_tile::<4>(pass, tile, WARP, (left, first), (WARP, count), pass.region.x1) };
 }
 
-/// Stores the sums of a thread's results, `apart` rows apart from `(x, y)` down, or under KEEP the
-/// pixels that it copies.
+/// Stores a thread's sums in column `x`, from row `y` down in steps of `apart` rows; under KEEP,
+/// copied pixels where the window leaves the image.
 ///
 /// # Safety
-/// `original` is the image before the row pass; no other thread stores at these places.
+/// `original` is the image before the row pass; no other thread stores to these places.
 #[inline(always)]
 unsafe fn finish(
     pass: &Pass,

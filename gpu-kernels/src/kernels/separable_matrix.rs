@@ -1,78 +1,82 @@
-//! Separable correlation of bytes to bytes on the tensor cores: row and column pass in one kernel,
-//! for one product of a row and a column or the sum of two.
+//! Separable correlation of bytes to bytes on the tensor cores, in integers: both passes in one
+//! kernel. A filter may be the sum of two such products of a row and a column, its terms.
 //!
-//! Taps are whole multiples of a power of two, in three signed digits to the base 256. Row sums are
-//! joined, shifted to be positive and cut to 24 bits: three unsigned bytes. The column pass adds
-//! the six greater of their nine products with its digits, joins the sums and rounds once. A term
-//! of the pixel itself is added to the joined sum.
+//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows
+//! at a time, G tiles at a time. Each group of 16 rows takes the row pass once; shared memory keeps
+//! the blocks of sums that later results need, one word a lane. Warps never wait for each other.
+//! Entries for wide windows de-interleave three or four channels: a strip is 16 pixels, and each
+//! channel is a tile.
 //!
-//! Tiling: `tile/strip.rs`. A block is a warp; it slides down a strip of [`TILES`] tiles, 16 rows
-//! at a time, G tiles at a time. Row sums for later results wait in shared memory, one word a lane.
-//! Entries that split channels take strips of 16 pixels, each channel as a tile.
+//! Row pass: one factor is a band, with the row's taps from byte `m` on in row `m`; the other is 8
+//! rows of 32 bytes of the image, in memory order. A lane gets sums of neighbouring rows in columns
+//! `lane / 4` of both halves of a tile. Column pass: the bytes of four such sums form a word of
+//! this lane's factor, if the rows of a block are in the order 0, 1, 8, 9, 2, 3, 10, 11, ... The
+//! host stores the column's band in that order, so lanes exchange nothing. The column pass takes
+//! the blocks of two terms as if they were those of one column.
 //!
-//! Thread mapping: in the row pass the first factor is a band of taps, the second one 8 rows of 32
-//! bytes; a lane gets sums of neighbouring rows. With the rows of a block of 16 in the order 0, 1,
-//! 8, 9, 2, 3, 10, 11 and so on, these are what the same lane needs of the column pass's second
-//! factor: no value passes between lanes.
-//!
-//! Rounding: results so near a half that the cut could change the byte go to the work list; the
-//! host states the bound. Limits: no epilogue; blocks and rows fit in shared memory; the value
-//! outside the image is a byte. KEEP is left to `keep.rs`.
+//! Arithmetic: see [`Bands`]. The host states the bound of the cut; results so near to a tie that
+//! the cut could change the byte go to the pass's list. Limits: bytes to bytes, no epilogue; shared
+//! memory holds a result's blocks and the rows in flight; the value outside the image is a byte.
+//! KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::strip::{AHEAD, Feed, Output, Ring, Strip, Sums, TILE};
 use crate::tile::whole::Rounding;
 
-/// Tiles side by side that a strip has if channels are not parted.
+/// Tiles of a strip whose channels are interleaved.
 pub const TILES: usize = 4;
 
-/// How the digits' sums of a row pass make a number.
+/// Factors that join the digits' sums of a row pass.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Across {
-    /// By how many bits the sums of the lowest digit are shifted down;
+    /// Right shift of the lowest digit's sums, in bits.
     pub down: i32,
-    /// by what the second digit's are multiplied,
+    /// Multiplier of the second digit's sums.
     pub second: i32,
-    /// and the third one's.
+    /// Multiplier of the third digit's sums.
     pub third: i32,
 }
 
-/// The factors of both passes, and what is done between and after them.
+/// The factors of both passes, and the steps between and after them.
+///
+/// The taps of the row and of the column are multiples of a power of two, each in three signed
+/// digits to the base 256. Joined sums of the row pass are biased so that none is negative, then
+/// cut to their upper 24 of 32 bits: three unsigned bytes for the column pass. The column pass adds
+/// the six greater of nine products of digits, joins the sums and rounds. All steps but the cuts
+/// are exact.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
-    /// The address of the row's fragments: for each step and digit (from the lowest on) four words
-    /// of each lane. Then those of the second term's row.
+    /// The address of the row's fragments: for each step and digit (lowest first) four words of
+    /// each lane. The second term's row follows.
     pub row: u64,
-    /// The address of the column's, a step for each two blocks of 16 rows; of two terms, for a
-    /// block of each.
+    /// The address of the column's fragments: one step for two blocks of 16 rows; with two terms,
+    /// for one block of each term.
     pub column: u64,
-    /// The address of what sums of second digits begin with, four times each: those of each term's
-    /// row pass, which are joined to a number whose upper 24 bits the column pass takes; and those
-    /// of the column pass. Sums that begin with four words from memory need one instruction for
-    /// them.
+    /// The address of the initial second-digit sums, each stored four times: of each term's row
+    /// pass, then of the column pass. Initial sums of four words in memory take one instruction.
     pub begin: u64,
-    /// Steps of a row pass: times 32 bytes.
+    /// Steps of a row pass, 32 bytes each.
     pub steps: i32,
-    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not
-    /// needed.
+    /// Bytes from a row's first half of 16 bytes in the last step to its second half; 0 if the
+    /// second half is not needed.
     pub last: i32,
-    /// Blocks of 16 rows that 16 rows of results need, of each term.
+    /// Blocks of 16 rows for each term that 16 rows of results need.
     pub blocks: i32,
     /// The row pass of each term.
     pub across: [Across; 2],
-    /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it
-    /// is in them.
+    /// Multiplier of the value itself, in units of a joined sum, for filters such as an unsharp
+    /// mask: products plus a multiple of the value. 0 if there is none.
     pub point: i32,
-    /// The rows.
+    /// The input rows in shared memory.
     pub ring: Ring,
     /// How the sums of the column pass become bytes.
     pub rounding: Rounding,
 }
 
-/// Bytes of shared memory in which so many blocks of sums of so many tiles wait.
+/// Bytes of shared memory for `blocks` blocks of sums of `tiles` tiles.
 pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
     4 * 32 * WORDS * tiles * blocks
 }
@@ -80,15 +84,15 @@ pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
 /// Words of a lane in a tile's block: see [`Block`].
 const WORDS: usize = 6;
 
-/// Whether uncertain results wait, with so many steps and terms: where a kernel does less for a
-/// result than they cost.
+/// Whether uncertain results queue in shared memory (`tile/strip.rs`): with more steps or terms,
+/// queuing takes up to 5 % longer.
 const fn waits(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
 }
 
-/// Declares the entries and lists them. A row: the name, then blocks of 16 rows that a result needs
-/// (0: any number), steps of the row pass (0: any number), channels that are split (1: none), tiles
-/// of a strip, tiles at a time, terms, and the most registers of a thread.
+/// Declares and lists the entries. Each has: name; blocks of 16 rows that a result needs (0: any
+/// number); steps of the row pass (0: any number); channels, if de-interleaved (else 1); tiles of a
+/// strip; tiles at a time; terms; the most registers of a thread.
 macro_rules! separable_matrix {
     ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -99,7 +103,7 @@ macro_rules! separable_matrix {
         )*}
 
         host! {
-            /// The entries; of those that take a problem, the first is the fastest.
+            /// The entries. The first entry that supports a problem is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
                 &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t, terms: $n, waits: waits($r, $n) }),*];
         }
@@ -125,37 +129,37 @@ separable_matrix! {
 }
 
 host! {
-    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the
-    /// rows of a strip (a multiple of 16).
+    /// An entry. Arguments: the pass, the bands, the channels of a pixel, the number of filtered
+    /// channels, the rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
     pub struct SeparableMatrix {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: crate::entry::Entry<(Pass, Bands, i32, i32, i32)>,
         /// Blocks of 16 rows that 16 rows of results need; 0 for any number.
         pub blocks: usize,
         /// Steps of the row pass; 0 for any number.
         pub steps: usize,
-        /// Channels, if they are parted; else 1.
+        /// Channels, if the entry de-interleaves them; else 1.
         pub parted: usize,
         /// Tiles of a strip.
         pub tiles: usize,
         /// Products of a row and a column.
         pub terms: usize,
-        /// Whether uncertain results wait in shared memory.
+        /// Whether uncertain results queue in shared memory.
         pub waits: bool,
     }
 }
 
-/// The digits of 16 columns of 16 rows: for each half of the columns and digit, from the lowest on,
-/// those of four rows, as a word.
+/// The digits of sums in 16 columns and 16 rows: by half of the columns and by digit, lowest first,
+/// four rows' digits in a word.
 type Block = [[u32; 3]; 2];
 
 /// Filters a strip from top to bottom.
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
-/// launch has blocks of a warp, as many in x as there are strips, and the shared memory that the
-/// ring and the blocks need, and uncertain results if they wait.
+/// launch has blocks of a warp, one in x for each strip. Its shared memory has room for the ring
+/// and the blocks, and for queued results if WAITS.
 #[inline(always)]
 unsafe fn slide<
     const H: usize,
@@ -179,25 +183,24 @@ unsafe fn slide<
     // SAFETY: as the caller promised.
     let mut output = unsafe { Output::<P, G, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let lane = thread_x();
-    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each
-    // product, and the results are this warp's.
+    // SAFETY: as the caller promised; the places lie in the ring, all lanes reach each product, and
+    // only this warp writes the results.
     unsafe {
         let (row, column) =
             (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
         let mut near = Near::<H, R, N>::load((row, column));
-        // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their
-        // second half, and the same of the lower ones.
+        // Each group of 8 lanes has the addresses of 8 rows: first half of 16 bytes of the upper
+        // rows, their second half, then both halves of the lower rows.
         let (line, second) = ((lane & 7) + (lane >> 4 << 3), 16 * (lane >> 3 & 1));
         let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
         let mut start = line * ring.pitch;
         let blocks = if H > 0 { H as i32 } else { bands.blocks };
-        // Of all terms.
+        // Blocks of all terms.
         let terms = N as i32;
         let all = terms * blocks;
         let slots = if H > 0 { terms * (H as i32 - 1) } else { all };
         let mut stored = Stored { oldest: 0, slots, begin: (ring.with_doubts(WAITS) >> 2) + lane };
-        // Groups that are under way before the first is waited for, and blocks that results wait
-        // for.
+        // Groups to start before the first wait; blocks missing before the first result.
         let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
         while output.has_rows() {
             if P == 1 && ahead <= 0 {
@@ -213,8 +216,8 @@ unsafe fn slide<
                 warp_barrier();
             }
             if output.is_last() {
-                // So that the next one is there when this one ends. Any sooner, it would take the
-                // places of blocks that have not begun.
+                // The next kernel begins as this one ends. Any sooner, it would take the places of
+                // blocks that have not begun.
                 let_next_kernel_begin();
             }
             let mut tile = opaque(0);
@@ -227,7 +230,7 @@ unsafe fn slide<
                 if H == 0 {
                     stored.put::<T, G>(all - terms, tile, &new[0]);
                 }
-                // Under way while the last row pass is computed.
+                // The column's fragments load during the last row pass.
                 let first = if H == 0 { fragments(column) } else { near.column };
                 if N == 2 {
                     let second = row.wrapping_add((1536 * bands.steps) as u64);
@@ -248,7 +251,7 @@ unsafe fn slide<
                     });
                 }
                 if H > 0 {
-                    // In the place of the oldest ones, which nobody needs any more.
+                    // The new blocks replace the oldest, which no later result needs.
                     stored.put::<T, G>(slots, tile, &new[0]);
                     if N == 2 {
                         stored.put::<T, G>(slots + 1, tile, &new[1 % N]);
@@ -263,7 +266,7 @@ unsafe fn slide<
                 missing -= 1;
             }
             if P > 1 {
-                // The next group takes the place of the first one.
+                // The next group overwrites the oldest rows.
                 warp_barrier();
             }
             start += group;
@@ -273,25 +276,25 @@ unsafe fn slide<
     }
 }
 
-/// Fragments that stay in registers, of a single term: those of R steps of the row pass, and of the
-/// column pass if it has but one.
+/// Fragments that stay in registers if there is one term: R steps of the row pass, and the column
+/// pass if it has one step.
 struct Near<const H: usize, const R: usize, const N: usize> {
     row: [[[u32; 4]; 3]; R],
     column: [[u32; 4]; 3],
 }
 
 impl<const H: usize, const R: usize, const N: usize> Near<H, R, N> {
-    /// Whether the column's stay, too.
+    /// Whether the column's fragments stay in registers, too.
     const HAS_COLUMN: bool = H == 2 && R < 3 && N == 1;
 
-    /// Loads them. They are loaded anew behind code that is rarely needed, so that they take no
-    /// registers meanwhile, which would not suffice.
+    /// Loads the fragments. Callers load them again after rarely executed code, to save registers
+    /// there.
     ///
     /// # Safety
-    /// They are there.
+    /// The fragments are there.
     #[inline(always)]
     unsafe fn load((row, column): (u64, u64)) -> Self {
-        // Hidden, so that no value from before is taken.
+        // Opaque, so that the compiler does not reuse earlier values.
         let hidden = opaque(0) as u64;
         let mut near = Self { row: [[[0; 4]; 3]; R], column: [[0; 4]; 3] };
         // SAFETY: as the caller promised.
@@ -309,19 +312,18 @@ impl<const H: usize, const R: usize, const N: usize> Near<H, R, N> {
     }
 }
 
-/// The blocks of sums that wait in shared memory, in slots that are taken in turn. A lane has its
-/// own words of each.
+/// A ring of blocks of sums in shared memory. A lane stores and loads only its own words.
 #[derive(Clone, Copy)]
 struct Stored {
     /// The slot of the oldest block, and the number of slots.
     oldest: i32,
     slots: i32,
-    /// The word of shared memory at which a lane's begin.
+    /// The lane's first word in shared memory.
     begin: i32,
 }
 
 impl Stored {
-    /// The word at which block `number`, counted from the oldest on, has those of tile `tile` of T.
+    /// The lane's first word of block `number`, counted from the oldest, and tile `tile` of T.
     #[inline(always)]
     fn place<const T: usize>(self, number: i32, tile: i32) -> i32 {
         let slot = self.oldest + number;
@@ -329,10 +331,10 @@ impl Stored {
         self.begin + (slot * T as i32 + tile) * (32 * WORDS as i32)
     }
 
-    /// Puts the blocks of G tiles.
+    /// Stores block `number` of G tiles from `tile` on.
     ///
     /// # Safety
-    /// They have room in shared memory.
+    /// The blocks have room in shared memory.
     #[inline(always)]
     unsafe fn put<const T: usize, const G: usize>(
         self,
@@ -350,10 +352,10 @@ impl Stored {
         }
     }
 
-    /// A word of a block.
+    /// Loads a word of a block.
     ///
     /// # Safety
-    /// This lane has put it.
+    /// This lane has stored the word.
     #[inline(always)]
     unsafe fn word(place: i32, (tile, half, digit): (usize, usize, usize)) -> u32 {
         // SAFETY: as the caller promised.
@@ -362,19 +364,19 @@ impl Stored {
         }
     }
 
-    /// So many of the oldest blocks give their places to new ones; there is a multiple of as many.
+    /// Frees the slots of the `count` oldest blocks. The number of slots is a multiple of `count`.
     #[inline(always)]
     fn advance(&mut self, count: i32) {
         self.oldest = if self.oldest + count >= self.slots { 0 } else { self.oldest + count };
     }
 }
 
-/// The row pass of G tiles, of one of N terms, whose fragments are at an address, and in registers
-/// if it is the only one. `at` is the byte of this lane's row for the first tile, how many bytes
-/// further its half of 16 begins, and how many the next tile.
+/// The row pass of G tiles for one of N terms. The term's fragments are at address `fragment`; a
+/// single term's fragments are in `near`, too. `start` is the byte of this lane's row in the first
+/// tile, `second` the offset of the lane's half of 16 bytes, `apart` the bytes from tile to tile.
 ///
 /// # Safety
-/// As for [`slide`]; all lanes call together.
+/// As for [`slide`]; all lanes call this together.
 #[inline(always)]
 unsafe fn across<const R: usize, const G: usize, const N: usize>(
     bands: &Bands,
@@ -407,7 +409,7 @@ unsafe fn across<const R: usize, const G: usize, const N: usize>(
                 step += 1;
             }
         } else {
-            // The first step by itself, whose sums begin with constants.
+            // The first step is outside the loop, as its sums begin with constants.
             let half = |left: i32| if left > 1 { second } else { last };
             multiply::<G>(&mut sums, &fragments(fragment), start + half(bands.steps), apart);
             let (mut fragment, mut at) = (fragment, start);
@@ -430,13 +432,13 @@ unsafe fn across<const R: usize, const G: usize, const N: usize>(
             while i < 4 {
                 let [lowest, second, third] = sums[t][i / 2];
                 let at = 2 * half + i % 2;
-                // Hidden, so that what follows stays a multiply-add.
+                // Opaque, so that the next operation stays one multiply-add.
                 let lower =
                     opaque(second[at].wrapping_mul(factor).wrapping_add(lowest[at] >> down));
                 four[i] = third[at].wrapping_mul(greatest).wrapping_add(lower) as u32;
                 i += 1;
             }
-            // The upper three bytes of four numbers, those of the same weight together.
+            // The upper three bytes of four sums, bytes of equal weight in one word.
             let (low, high) = (
                 [permute::<0x6251>(four[0], four[1]), permute::<0x6251>(four[2], four[3])],
                 [permute::<0x0073>(four[0], four[1]), permute::<0x0073>(four[2], four[3])],
@@ -453,18 +455,18 @@ unsafe fn across<const R: usize, const G: usize, const N: usize>(
     blocks
 }
 
-/// What four sums begin with.
+/// The initial value of four sums.
 ///
 /// # Safety
-/// It is there.
+/// There are four words at this address.
 #[inline(always)]
 unsafe fn begin(at: u64) -> [i32; 4] {
     // SAFETY: as the caller promised.
     unsafe { load_words::<4>(at) }.map(|word| word as i32)
 }
 
-/// Adds a step of the row pass to the sums of G tiles: byte `at` is where this lane's half of a row
-/// begins for the first one.
+/// Adds a step of the row pass to the sums of G tiles. `at` is the byte of this lane's half of a
+/// row in the first tile.
 ///
 /// # Safety
 /// As for [`across`].
@@ -492,12 +494,12 @@ unsafe fn multiply<const G: usize>(
     }
 }
 
-/// The column pass of G tiles from number `tile` on, over so many blocks of all terms: for both
-/// halves of the columns, the sums of each weight, from the lowest on. `first` are the first
-/// fragments, `new` are the terms' last blocks.
+/// The column pass of G tiles from `tile` on, over `blocks` blocks of all terms. Returns, for both
+/// halves of the columns, the sums of each weight, lowest first. `first` are the first fragments,
+/// `new` the terms' last blocks.
 ///
 /// # Safety
-/// As for [`slide`]; all lanes call together.
+/// As for [`slide`]; all lanes call this together.
 #[inline(always)]
 unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, const N: usize>(
     bands: &Bands,
@@ -524,7 +526,7 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, 
                 let upper = stored.place::<T>(2 * pair as i32, tile);
                 let lower = stored.place::<T>(2 * pair as i32 + 1, tile);
                 add_pair::<G>(&mut sums, &taps, |t, half, digit| {
-                    // The last block of each term is not stored yet.
+                    // Shared memory does not have the last block of each term yet.
                     let word = |number: usize, place: i32| match number < N * (H - 1) {
                         true => Stored::word(place, (t, half, digit)),
                         false => new[number % N][t][half][digit],
@@ -534,13 +536,13 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, 
                 pair += 1;
             }
         } else {
-            // Of an odd number, the last one comes twice: the taps for the second time are 0.
+            // The last of an odd number of blocks comes twice: its taps are 0 the second time.
             let words = |number: i32| {
                 let next = if number + 1 < blocks { number + 1 } else { number };
                 let places = [stored.place::<T>(number, tile), stored.place::<T>(next, tile)];
                 move |t, half, digit| places.map(|place| Stored::word(place, (t, half, digit)))
             };
-            // The first two by themselves, whose sums begin with constants.
+            // The first pair is outside the loop, as its sums begin with constants.
             add_pair::<G>(&mut sums, first, words(0));
             let mut fragment = column;
             let mut number = opaque(2);
@@ -555,10 +557,10 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, 
     sums
 }
 
-/// Adds the products of two blocks of G tiles, of which `words` has a lane's words.
+/// Adds the products of two blocks of G tiles. `words` gives a lane's words of both blocks.
 ///
 /// # Safety
-/// All lanes call together.
+/// All lanes call this together.
 #[inline(always)]
 unsafe fn add_pair<const G: usize>(
     sums: &mut [Sums<3>; G],
@@ -572,7 +574,7 @@ unsafe fn add_pair<const G: usize>(
             let mut digit = 0;
             while digit < 3 {
                 let two = words(t, half, digit);
-                // Digits of the taps and of the blocks whose numbers make `weight + 2`.
+                // Digits `d` of the taps and `digit` of the blocks add up to `weight + 2`.
                 let mut d = 2 - digit;
                 while d < 3 {
                     let weight = d + digit - 2;
@@ -589,9 +591,8 @@ unsafe fn add_pair<const G: usize>(
     }
 }
 
-/// Adds the values themselves times a factor to the sums of G tiles from number `tile` on, in
-/// results whose first row would be at byte `above` of the ring if the window began at its anchor's
-/// row, before the ring is taken into account.
+/// Adds the values times a factor to the sums of G tiles from `tile` on. `above` is the ring's byte
+/// for the row `ring.anchor_y` rows above the first result, before wrap-around.
 ///
 /// # Safety
 /// As for [`slide`].
@@ -616,7 +617,7 @@ unsafe fn add_point<const P: usize, const G: usize>(
             let four = unsafe { Shared::dynamic().load_word(byte >> 2) };
             let mut value = 0;
             while value < 4 {
-                // The second weight's sums count in units of a joined sum.
+                // The sums of the second weight are in units of a joined sum.
                 let sum = &mut sums[t][value / 2][1][2 * lower + value % 2];
                 *sum =
                     sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
@@ -628,10 +629,10 @@ unsafe fn add_point<const P: usize, const G: usize>(
     }
 }
 
-/// A lane's words of the three digits' fragments of a step.
+/// A lane's words of a step's fragments of three digits.
 ///
 /// # Safety
-/// They are there.
+/// The fragments are at this address.
 #[inline(always)]
 unsafe fn fragments(at: u64) -> [[u32; 4]; 3] {
     // SAFETY: as the caller promised.

@@ -1,19 +1,17 @@
 //! Direct correlation with a window that slides down the image in registers.
 //!
 //! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have
-//! neighbouring strips. Input rows of f32 come through the warp's `Ring`; rows of interleaved
-//! channels of 8 or 16 bits come to a block that has a warp for each channel, which all lie on the
-//! same strip (`tile/parted.rs`). A lane computes PX neighbouring pixels of every row: for each of
-//! the K tap rows it holds the sums of the output row that this tap row now works on. An input row
-//! is added to all of them, R input rows at a time so that a tap is fetched once for all R; the
-//! oldest sums are then complete, and a new row begins.
+//! neighbouring strips. Input rows of f32 come through the warp's `Ring`. For interleaved channels
+//! of 8 or 16 bits, a block has a warp for each channel, all on the same strip (`tile/parted.rs`).
+//! A lane computes PX neighbouring pixels of every row. It holds the sums of K output rows, one for
+//! each tap row. An input row is added to all of them, R input rows at a time so that a tap is
+//! fetched once for all R. The oldest sums are then complete, and a new row begins.
 //!
-//! Order: as `direct.rs`, and the same bits: the sums of an output row take its input rows, that is
-//! its tap rows, from top to bottom, and each row's taps from left to right. Taps: in the constant
-//! bank, at positions known to the compiler. Limits: odd K, anchor column K / 2; f32: the source
-//! plain (`tile/view.rs`), its rows aligned to 16 bytes; 8 and 16 bits: at most 4 channels. KEEP is
-//! left to `keep.rs`. Cost beyond the K * K multiply-adds a pixel: (K - 1) / `rows` of them are
-//! done twice, where strips meet.
+//! Order: as `direct.rs`, and the same bits. The sums of an output row take its tap rows from top
+//! to bottom, and each row's taps from left to right. Taps: in the constant bank, at compile-time
+//! positions. Limits: odd K, anchor column K / 2; f32: the source plain (`tile/view.rs`), its rows
+//! aligned to 16 bytes; 8 and 16 bits: at most 4 channels. KEEP is left to `keep.rs`. Cost beyond
+//! K * K multiply-adds a pixel: a fraction (K - 1) / `rows` is done twice, where strips meet.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
@@ -21,9 +19,9 @@ use crate::tile::parted::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::{Source, Target};
 
-/// Declares the entries and lists them. A row: three names (f32, 8 bits, 16 bits), then taps,
-/// pixels of a lane, the same for 8 bits, rows at a time, stages of the ring, and the most
-/// registers for 8 bits.
+/// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
+/// of a lane, and for 8 bits; rows at a time; stages of the ring; the most registers of a thread
+/// for 8 bits.
 macro_rules! sliding {
     ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)*) => {
         kernel! {$(
@@ -73,58 +71,58 @@ sliding! {
 }
 
 host! {
-    /// An entry that slides down strips of the image: the pass, the anchor's row, the rows of a
-    /// strip, the taps.
+    /// An entry that slides down strips of the image. Arguments: the pass, the anchor's row, the
+    /// rows of a strip, the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Strip {
-        /// What to launch for planes of f32.
+        /// The entry for planes of f32.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
-        /// What to launch for interleaved values of 8 and of 16 bits, if it takes them.
+        /// The entries for interleaved values of 8 and of 16 bits, if there are any.
         pub parted: Option<[Parted; 2]>,
         /// Tap columns, and tap rows.
         pub taps: i32,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
-        /// Rows that it takes at a time.
+        /// Rows that a lane takes at a time.
         pub rows: i32,
         /// Rows in the ring.
         pub stages: i32,
     }
 
-    /// An entry for interleaved values: as [`Strip`]. The argument after the rows is how many
-    /// channels are filtered; the others are copied.
+    /// An entry for interleaved values: as [`Strip`], with one more argument after the rows: the
+    /// number of filtered channels. The others are copied.
     #[derive(Clone, Copy, Debug)]
     pub struct Parted {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
-        /// Rows that it takes at a time.
+        /// Rows that a lane takes at a time.
         pub rows: i32,
     }
 }
 
-/// The lesser number of pixels of a lane: values of 16 bits take as many as those of 32 bits, or as
-/// those of 8 bits if these are fewer.
+/// The pixels of a lane for 16-bit values: as many as for 32 bits, or as for 8 bits if these are
+/// fewer.
 pub(crate) const fn narrower(px: i32, px8: i32) -> i32 {
     if px8 < px { px8 } else { px }
 }
 
 /// A kernel's work on R input rows.
 pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
-    /// What it keeps from row to row: for the families, the sums of the K output rows in progress,
+    /// State from row to row: in the filter families, the sums of the K output rows in progress,
     /// newest first.
     type State;
 
     /// The state before the first row of a strip.
     const START: Self::State;
 
-    /// Whether the pass's point is added to what is complete. Its pixel is read a second time, as
-    /// its row left the ring long before.
+    /// Whether the pass's point is added to complete rows. Its pixel is loaded again, as its row
+    /// has left the ring.
     const POINT: bool = false;
 
-    /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to
-    /// the state, and returns the R output rows that are now complete.
+    /// Adds R input rows to the state, and returns the R output rows that are now complete. Each
+    /// input row is `ring_apron(K) - K / 2` floats, then the window's.
     ///
     /// # Safety
     /// The parameter holds the taps.
@@ -133,7 +131,7 @@ pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
 
 pub(crate) type Share = [f32; MAX_SHARE];
 
-/// Every tap for every pixel.
+/// Correlation with every tap of a window.
 struct Direct(Parameter);
 
 impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct {
@@ -162,20 +160,20 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct 
 }
 
 /// Adds R input rows to the sums of the K output rows in progress, and returns the R output rows
-/// that are then complete; `add(s, r, sum)` is `sum` plus the products of tap row `s` and input row
+/// that are then complete. `add(s, r, sum)` is `sum` plus the products of tap row `s` and input row
 /// `r`.
 ///
 /// `sums[s]` has taken tap rows 0 to `s`. From the oldest on, each takes its next R tap rows and
-/// moves up R places: into a place that has just been read, so that nothing is copied, and with tap
-/// rows that the one before it has used.
+/// moves up R places. That place has just been read, so nothing is copied, and the tap rows are
+/// those of the sum before.
 #[inline(always)]
 pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
     sums: &mut [[f32; PX]; K],
     add: impl Fn(usize, usize, [f32; PX]) -> [f32; PX],
 ) -> [[f32; PX]; R] {
     let mut complete = [[0.0; PX]; R];
-    // The next tap row of a sum is `next`, counted so that the R - 1 output rows that begin below
-    // the first of the input rows are numbered too.
+    // `next` numbers a sum's next tap row. The count includes the R - 1 output rows that begin
+    // below the first input row.
     let mut take = |next: i32| {
         let first = next - (R as i32 - 1);
         let mut sum = if first > 0 { sums[first as usize - 1] } else { [0.0; PX] };
@@ -193,8 +191,8 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
             r += 1;
         }
     };
-    // Two loops, because rust-cuda's compiler does not unroll one of 17 rows, and would keep the
-    // sums in memory.
+    // Two loops, because rust-cuda's compiler does not unroll a loop of 17 iterations, and would
+    // keep the sums in memory.
     let mut next = (K + R - 1) as i32;
     let half = next / 2;
     while next > half {
@@ -211,9 +209,9 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// Filters a strip from top to bottom, for both sliding kernels.
 ///
 /// # Safety
-/// `pass` describes allocated memory, its source plain and aligned to 16 bytes, and the launch has
-/// 32 threads a row of the block and [`crate::tile::ring::ring_floats`] floats of shared memory for
-/// each.
+/// `pass` describes allocated memory, its source plain and aligned to 16 bytes. The launch has 32
+/// threads a row of the block, and [`crate::tile::ring::ring_floats`] floats of shared memory for
+/// each row.
 #[inline(always)]
 pub(crate) unsafe fn slide<
     const K: usize,
@@ -241,12 +239,12 @@ pub(crate) unsafe fn slide<
     let mut top = pass.region.y0 + block_y() * rows;
     while top < pass.region.y1 {
         let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
-        // Rows of input are counted from the first that the strip needs.
+        // Input rows are counted from the first row that the strip needs.
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
         let mut state = S::START;
-        // With a point, the pixels of the rows that are complete next: loaded a turn ahead, as they
-        // come from far.
+        // With a point, the pixels of the rows that are complete next, loaded one step ahead to
+        // hide memory latency.
         let mut centres = [[0.0; PX]; R];
         let mut ahead = opaque(0);
         while ahead < (STAGES - R) as i32 {
@@ -284,7 +282,7 @@ pub(crate) unsafe fn slide<
                         sums[n] = fma(pass.point, centres[r][n], sums[n]);
                         n += 1;
                     }
-                    // SAFETY: the row lies in the strip, which is this warp's alone.
+                    // SAFETY: the row lies in the strip, which only this warp writes.
                     unsafe { run.write(y, sums) };
                 }
                 let next = y + R as i32;
@@ -302,13 +300,13 @@ pub(crate) unsafe fn slide<
     }
 }
 
-/// As [`slide`], for interleaved channels stored as BYTES bytes a value: a block has a strip, and a
-/// warp for each channel.
+/// As [`slide`], for interleaved channels of BYTES bytes a value. A block has a strip, and a warp
+/// for each channel.
 ///
 /// # Safety
-/// `pass` describes allocated memory, its channels are those of an image, and the launch has a
-/// block of 32 threads a channel for each strip, with the shared memory that
-/// [`crate::tile::parted::parted_bytes`] says.
+/// `pass` describes allocated memory, and its channels are those of an image. The launch has a
+/// block of 32 threads a channel for each strip, with [`crate::tile::parted::parted_bytes`] bytes
+/// of shared memory.
 #[inline(always)]
 pub(crate) unsafe fn slide_parted<
     const BYTES: usize,
@@ -335,8 +333,8 @@ pub(crate) unsafe fn slide_parted<
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
         let mut state = S::START;
-        // SAFETY: as the caller promised; every warp of the block takes the same turns. Between a
-        // round's barrier and the next one's, a half of shared memory is either written or read.
+        // SAFETY: as the caller promised; every warp of the block takes the same path. Between the
+        // barriers of two rounds, each half of shared memory is either only written or only read.
         unsafe {
             let mut raw = input.load(first);
             let mut half = 0;
@@ -350,7 +348,7 @@ pub(crate) unsafe fn slide_parted<
                 // The rows that this round completes.
                 let done = top + i - (K as i32 - 1);
                 output.flush(half ^ 1, done - ROUND, (top, bottom));
-                // Known to the compiler if one step takes the whole round.
+                // A compile-time constant if one step takes the whole round.
                 let mut row = if R as i32 == ROUND { 0 } else { opaque(0) };
                 while row < ROUND {
                     let y = done + row;
@@ -391,8 +389,8 @@ pub(crate) unsafe fn slide_parted<
     }
 }
 
-/// Starts the copies of R rows from row `i` of the strip on, if it has them; always commits a
-/// group.
+/// Starts the copies of R rows from row `i` of the strip on, if the strip has them. Commits a group
+/// in any case.
 ///
 /// # Safety
 /// As for [`Ring::fetch`].

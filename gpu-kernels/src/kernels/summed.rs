@@ -1,17 +1,16 @@
-//! Filters that are no product of a row and a column but nearly so, in one kernel: the image is
-//! read once and written once. A sum of two products, as a Laplacian of Gaussians is; or one
-//! product and the pixel itself times a factor, as an unsharp mask is.
+//! Filters that are almost a product of a row and a column, in one kernel: the image is read once
+//! and written once. A filter is a sum of two products, such as a Laplacian of Gaussians, or one
+//! product plus a multiple of the pixel itself, such as an unsharp mask.
 //!
-//! Tiling and thread mapping: as `sliding.rs`. An input row is filtered along itself in registers,
-//! by the row of each term; the results are then added to the K sums in progress down the columns,
-//! which the terms share. So two terms take hardly more registers than one. Order: the row passes,
-//! each one accumulator, taps ascending; then one accumulator down the columns: for each tap row,
-//! from the top, the first term's product and then the second's; at last `Pass::point` times the
-//! pixel; all by fused multiply-add. `separable_columns_summed` gives the same bits. Taps: in the
-//! constant bank, at positions known to the compiler: the rows in turn, tap by tap, then the
-//! columns, so that the taps of both terms are fetched at once. Limits: planes of f32; as many taps
-//! in the rows as in the columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is
-//! left to `keep.rs`.
+//! Tiling and threads: as `sliding.rs`. A lane filters its share of an input row with each term's
+//! row, in registers, then adds the results to the K sums in progress down the columns. The terms
+//! share these sums, so two terms take hardly more registers than one. Order: the row passes, each
+//! one accumulator, taps ascending; then one accumulator down the columns: for each tap row, from
+//! the top, the first term's product, then the second's; at last `Pass::point` times the pixel; all
+//! by fused multiply-add. `separable_columns_summed` gives the same bits. Taps: in the constant
+//! bank, at compile-time positions: the rows, interleaved tap by tap, then the columns, so that one
+//! fetch gets the taps of both terms. Limits: planes of f32; as many taps in the rows as in the
+//! columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
@@ -19,8 +18,9 @@ use crate::kernels::fused::Fused;
 use crate::kernels::sliding::{Share, Step, advance, slide};
 use crate::tile::ring::ring_apron;
 
-/// Declares the entries `name: taps, pixels of a lane, rows at a time, stages of the ring`, and
-/// lists them: for two terms, and for one and the pixel.
+/// Declares and lists the entries
+/// `name: taps, pixels of a lane, rows at a time, stages of the ring`, for two terms, or for one
+/// term and the pixel.
 macro_rules! summed {
     (
         $table:ident, $step:expr, $factors:literal, $meaning:literal:
@@ -118,7 +118,7 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Two {
             let mut sum = start;
             let mut term = 0;
             while term < 2 {
-                // SAFETY: behind the rows are K taps of either column.
+                // SAFETY: K taps of either column follow those of the rows.
                 let tap = unsafe { self.0.tap(2 * K + 2 * tap_row + term) };
                 let mut i = 0;
                 while i < PX {

@@ -1,9 +1,9 @@
 //! Colours weighted by alpha: for taps that are not negative and sum to 1.
 //!
 //! A colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where the divisor is 0, and
-//! alpha becomes `sum(tap * alpha)`. Each is rounded once. So what is transparent has no part in a
-//! colour.
-//! - Bytes made of bytes: exact sums over whole taps (`host/src/filter/whole.rs`), in any order.
+//! alpha becomes `sum(tap * alpha)`. Each is rounded once. So transparent pixels do not contribute
+//! to a colour.
+//! - Bytes made of bytes: exact sums over integer taps (`host/src/filter/whole.rs`), in any order.
 //! - Other types: sums in f64, row by row, left to right, each product and each sum rounded.
 //!   `colour * alpha` is exact.
 //!
@@ -21,43 +21,44 @@ use crate::tile::view::{Row, Source, Target};
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
 
-/// Whole taps, as products of a row and a column that add up. A table is one product: of a column
-/// of ones and a row that is another one for each row of the window.
+/// Integer taps, as a sum of products of a column and a row. A table is one product: of a column of
+/// ones, and of a row that differs for each row of the window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
-    /// The address of the first column, behind which its row or its rows lie, of 64 bits each.
+    /// The address of the first column; its row or rows follow. Numbers are 64 bits.
     pub taps: u64,
     /// Bytes from one product to the next.
     pub apart: i64,
-    /// How many products there are.
+    /// The number of products.
     pub terms: i32,
-    /// Taps from one row of the window to the next: 0 where all have the same.
+    /// Taps from a row of the window to the next; 0 where all rows of the window share one row.
     pub row: i32,
-    /// The numerator of the pixel under the middle of the window: 128 bits, the lower half first.
+    /// The numerator of an extra term for the pixel under the middle of the window: 128 bits, low
+    /// half first.
     pub point: [u64; 2],
-    /// What sums are divided by.
+    /// The divisor of the sums.
     pub divisor: Divisor,
 }
 
 kernel! {
-    /// `taps` is the address of the window's taps; `colours` channels come before alpha.
+    /// Any types. `taps` is the address of the window's taps; `colours` channels come before alpha.
     fn weighted(pass: Pass, window: Window, taps: u64, colours: i32) {
         each_pixel(&pass, &window, &InF64(taps), colours)
     }
 
-    /// The same for bytes made of bytes.
+    /// As `weighted`, for bytes made of bytes.
     fn weighted_bytes(pass: Pass, window: Window, weights: Weights, colours: i32) {
         each_pixel(&pass, &window, &weights, colours)
     }
 }
 
-/// How sums are computed.
+/// A type of arithmetic for the sums.
 trait Sums {
     /// Stores the results of a pixel.
     ///
     /// # Safety
-    /// The pass describes allocated memory, and no other thread has the pixel; the taps can be
+    /// The pass describes allocated memory, no other thread stores the pixel, and the taps can be
     /// read.
     unsafe fn store<const M: usize>(&self, under: &Under<'_, M>);
 }
@@ -71,7 +72,7 @@ unsafe fn each_pixel(pass: &Pass, window: &Window, sums: &impl Sums, colours: i3
     let x = pass.region.x0 + block_x() * block_width() + thread_x();
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
     let first = block_z() * (colours + 1);
-    // SAFETY: as the caller promised; the pixel lies in the region and is this thread's.
+    // SAFETY: as the caller promised; the pixel lies in the region, and only this thread stores it.
     unsafe {
         while x < pass.region.x1 && y < pass.region.y1 {
             let leaves = border::leaves(x - window.anchor_x, window.cols, pass.width)
@@ -102,26 +103,25 @@ unsafe fn each_pixel(pass: &Pass, window: &Window, sums: &impl Sums, colours: i3
     }
 }
 
-/// What lies under the window at a pixel: M channels, of which the last is alpha.
+/// A window on the source: M channels, the last of which is alpha.
 struct Under<'a, const M: usize> {
     pass: &'a Pass,
     window: &'a Window,
     x: i32,
     y: i32,
-    /// The first of these channels, the image's first, and alpha.
+    /// The first of these channels, the image's first channel, and the alpha channel.
     colour: i32,
     first: i32,
     last: i32,
     /// Whether the window leaves the image.
     leaves: bool,
     alpha: Source<'a>,
-    /// How much further each channel lies than alpha.
+    /// Bytes from alpha to each channel.
     offsets: [u64; M],
 }
 
 impl<'a, const M: usize> Under<'a, M> {
-    /// For the image whose channels begin with `first`, and the colours that begin with its number
-    /// `c`.
+    /// For the image whose channels begin with `first`, and for its colours from number `c` on.
     #[inline(always)]
     fn new(
         pass: &'a Pass,
@@ -149,7 +149,7 @@ impl<'a, const M: usize> Under<'a, M> {
         if self.leaves { self.alpha.row(y) } else { self.alpha.row_inside(y) }
     }
 
-    /// Where alpha lies in a row of the window; `None` outside the image.
+    /// The address of alpha in a row of the window; `None` outside the image.
     #[inline(always)]
     fn at(&self, row: Row<'a>, col: i32) -> Option<u64> {
         let (pass, x) = (self.pass, self.x - self.window.anchor_x + col);
@@ -157,10 +157,10 @@ impl<'a, const M: usize> Under<'a, M> {
         (x >= 0 && row.is_inside()).then(|| row.at(x))
     }
 
-    /// The products of a pixel's colours and its alpha, and its alpha, where the pixels are bytes.
+    /// A byte pixel's colours times its alpha; last, its alpha.
     ///
     /// # Safety
-    /// Its alpha lies at `at`.
+    /// The pixel's alpha is at `at`, and its colours are at their offsets from there.
     #[inline(always)]
     unsafe fn products(&self, at: Option<u64>) -> [u32; M] {
         let byte = |more: u64| match at {
@@ -178,7 +178,7 @@ impl<'a, const M: usize> Under<'a, M> {
         products
     }
 
-    /// Stores the bits of the channels; of alpha, with the image's first colour.
+    /// Stores the bits of the channels. Alpha is stored only with the image's first colour.
     ///
     /// # Safety
     /// As for [`Sums::store`].
@@ -197,7 +197,7 @@ impl<'a, const M: usize> Under<'a, M> {
     }
 }
 
-/// The address of taps in f64.
+/// Arithmetic in f64, with the address of the taps.
 struct InF64(u64);
 
 impl Sums for InF64 {
@@ -207,7 +207,7 @@ impl Sums for InF64 {
         let mut sums = [0.0; M];
         let mut taps = self.0;
         let mut r = opaque(0);
-        // SAFETY: as the caller promised; a pixel lies in the image, or is not read.
+        // SAFETY: as the caller promised; a pixel lies in the image, or is not loaded.
         unsafe {
             while r < window.rows {
                 let row = under.row(r);
@@ -249,7 +249,7 @@ impl Sums for Weights {
         let window = under.window;
         let mut sums = [0; M];
         let (mut term, mut column) = (opaque(0), self.taps);
-        // SAFETY: as the caller promised; a pixel lies in the image, or is not read.
+        // SAFETY: as the caller promised; a pixel lies in the image, or is not loaded.
         unsafe {
             while term < self.terms {
                 let rows = column.wrapping_add(mul_wide(window.rows, 8) as u64);
@@ -257,7 +257,7 @@ impl Sums for Weights {
                 while r < window.rows {
                     let row = under.row(r);
                     let mut taps = rows.wrapping_add((8 * mul_wide(r, self.row)) as u64);
-                    // At most 2^61 in magnitude, of a table, and 2^53 of others.
+                    // At most 2^61 in magnitude for a table, 2^53 for other products.
                     let mut line = [0; M];
                     let mut col = opaque(0);
                     while col < window.cols {
@@ -295,7 +295,7 @@ impl Sums for Weights {
     }
 }
 
-/// Adds numbers, each times a factor.
+/// Adds each number times a factor to its sum.
 #[inline(always)]
 fn add<T: Copy + Into<i128>, const M: usize>(sums: &mut [i128; M], factor: i128, numbers: &[T; M]) {
     let mut n = 0;
@@ -305,10 +305,10 @@ fn add<T: Copy + Into<i128>, const M: usize>(sums: &mut [i128; M], factor: i128,
     }
 }
 
-/// A number of 64 bits at an address.
+/// Loads a 64-bit integer.
 ///
 /// # Safety
-/// It lies there, and nothing writes it while the kernel runs.
+/// The integer is at this address, and nothing writes it while the kernel runs.
 #[inline(always)]
 unsafe fn load_i64(at: u64) -> i64 {
     // SAFETY: as the caller promised.

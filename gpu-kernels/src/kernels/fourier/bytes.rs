@@ -1,12 +1,11 @@
-//! How folded tiles in shared memory load and store bytes: four rows of a warp together.
+//! Loads and stores of bytes for folded tiles in shared memory: four rows of a warp together.
 //!
-//! Thread mapping: for transforms 8 lanes share a row, each with every eighth column (see
-//! `tiles.rs`). If they loaded these themselves, a warp would meet four rows with each load, which
-//! keeps the first cache busy for each of them. So 32 lanes load neighbours of one row, and then
-//! the four lanes that have the same place in their rows turn what they have: byte `k` of the lane
-//! of row `r` becomes byte `r` of the lane of row `k`. Stores take the same way back. Limits:
-//! pixels of 1, 3 or 4 bytes have their distance in the instructions; others take two registers
-//! each.
+//! Threads: in transforms 8 lanes share a row, each with every eighth column (see `tiles.rs`). If
+//! they loaded these columns directly, each load of a warp would touch four rows, and the L1 cache
+//! would be busy four times. So 32 lanes load neighbours of one row. Then the four lanes with the
+//! same place in their rows transpose their bytes: byte `k` of the lane of row `r` becomes byte `r`
+//! of the lane of row `k`. Stores take the same steps backwards. Limits: pixels of 1, 3 or 4 bytes
+//! have their stride in the instructions; other strides take two registers each.
 
 use super::fft::{Complex, ZERO};
 use crate::device::*;
@@ -17,25 +16,25 @@ use crate::tile::view::{Source, Target, finished};
 const ROWS: usize = 4;
 /// Columns of a row that a warp loads or stores together.
 const COLUMNS: i32 = 32;
-/// Words of a lane for half a line, at most.
+/// Most words of a lane for half a line.
 const WORDS: usize = 4;
 
-/// The row of a lane among the four of its warp. A half-warp has two rows that are two apart: so
-/// they are in different banks.
+/// The row of a lane among the four rows of its warp. The two rows of a half-warp are two apart,
+/// which avoids bank conflicts.
 #[inline(always)]
 pub(super) fn row_of(lane: i32) -> i32 {
     (lane >> 3 & 1) << 1 | lane >> 4
 }
 
-/// Byte `k` of the lane of row `r` becomes byte `r` of the lane of row `k`, for lanes with the same
-/// place in their rows.
+/// Transposes bytes among the four lanes with the same place in their rows: byte `k` of the lane of
+/// row `r` becomes byte `r` of the lane of row `k`.
 ///
 /// # Safety
-/// The whole warp calls.
+/// The whole warp calls this.
 #[inline(always)]
 unsafe fn turned(word: u32) -> u32 {
     let row = row_of(thread_x());
-    // SAFETY: as the caller promised; these lanes' rows differ by 1, then by 2.
+    // SAFETY: as the caller promised; the rows of the exchanging lanes differ by 1, then by 2.
     unsafe {
         let word = permute_by(word, exchange(word, 16), if row & 1 == 0 { 0x6240 } else { 0x3715 });
         permute_by(word, exchange(word, 8), if row & 2 == 0 { 0x5410 } else { 0x3276 })
@@ -43,10 +42,10 @@ unsafe fn turned(word: u32) -> u32 {
 }
 
 /// The lane's line of four rows of a tile, from `(left, top)` on: real parts, and imaginary parts
-/// `8 M` columns behind them.
+/// from `8 M` columns further right.
 ///
 /// # Safety
-/// The rows and columns lie in the image; the whole warp calls.
+/// The rows and columns lie in the image; the whole warp calls this.
 #[inline(always)]
 pub(super) unsafe fn load<const M: usize>(
     source: &Source<'_>,
@@ -83,11 +82,11 @@ pub(super) unsafe fn load<const M: usize>(
     line
 }
 
-/// Words of bytes from four rows each, for both halves of a line: every [`COLUMNS`]-th pixel, whose
-/// distance is PIXEL bytes if that is not 0.
+/// Loads words of bytes from four rows each, for both halves of a line: every [`COLUMNS`]-th pixel.
+/// The pixel stride is PIXEL bytes, or `pixel` if PIXEL is 0.
 ///
 /// # Safety
-/// They lie in allocated memory.
+/// The bytes lie in allocated memory.
 #[inline(always)]
 unsafe fn words<const M: usize, const PIXEL: i32>(
     mut at: u64,
@@ -111,11 +110,11 @@ unsafe fn words<const M: usize, const PIXEL: i32>(
     bytes.map(|half| half.map(joined))
 }
 
-/// Stores M sums of the lane's row, which are `8` columns apart from its place behind `left` on, to
-/// the bytes of `count` rows from `top` on, left of column `end`.
+/// Stores M sums of the lane's row as bytes, in `count` rows from `top` on, left of column `end`.
+/// The sums are 8 columns apart, from the lane's place right of `left` on.
 ///
 /// # Safety
-/// They lie in the region, and no other warp stores there; the whole warp calls.
+/// The results lie in the region, and no other warp stores them; the whole warp calls this.
 #[inline(always)]
 pub(super) unsafe fn store<const M: usize>(
     target: &Target<'_>,
@@ -133,7 +132,7 @@ pub(super) unsafe fn store<const M: usize>(
         greatest = greatest.max(distances[m]);
         m += 1;
     }
-    // Few are uncertain. Which, is asked ahead of the stores.
+    // Few results are uncertain. They are found before the stores.
     let mut noted = 0;
     if pass.doubts.list != 0 && greatest >= pass.doubts.near && row < count {
         m = 0;
@@ -172,11 +171,11 @@ pub(super) unsafe fn store<const M: usize>(
     }
 }
 
-/// Stores words of bytes to four rows each, so many of them, as [`words`] loads them; so many
-/// columns are left.
+/// Stores words of bytes to the first `count` of four rows each, in the layout of [`words`]. Only
+/// `columns` more columns are results.
 ///
 /// # Safety
-/// They lie in allocated memory, and no other thread stores there.
+/// The bytes lie in allocated memory, and no other thread stores there.
 #[inline(always)]
 unsafe fn store_words<const M: usize, const PIXEL: i32>(
     mut at: u64,

@@ -94,8 +94,8 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
     ];
     const S: [f32; 10] = [0.0, C[3], C[2], C[1], 1.0, C[1], C[2], C[3], 0.0, -C[3]];
     let mut parts = [ZERO; 16];
-    // A column of the 4 x 4, four times. Not a loop: rust-cuda's compiler does not unroll it, and
-    // would keep the cosines in memory.
+    // One column of the 4 x 4. A macro, not a loop: rust-cuda's compiler does not unroll a loop,
+    // and would keep the cosines in memory.
     macro_rules! column {
         ($n:literal) => {
             let line = four::<INVERSE>([x[$n], x[$n + 4], x[$n + 8], x[$n + 12]]);
@@ -132,8 +132,8 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
 /// A transform of 32, in order: 2 of 16, twiddle factors, then 16 of 2.
 #[inline(always)]
 fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
-    // Cosines of k / 32 of a full circle, for k from 0 to 15; the sine of k is the cosine of its
-    // distance from 8.
+    // Cosines of k / 32 of a full circle, for k from 0 to 15. The sine of k is the cosine of the
+    // distance between k and 8.
     const C: [f32; 16] = [
         1.0,
         0.980_785_25,
@@ -160,7 +160,7 @@ fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
     }
     let (even, odd) = (sixteen::<INVERSE>(even), sixteen::<INVERSE>(odd));
     let mut y = [ZERO; 32];
-    // Two frequencies. Not a loop: see `sixteen`.
+    // Two frequencies. A macro, not a loop: see `sixteen`.
     macro_rules! butterfly {
         ($($k:literal)*) => {$(
             let turned = match $k {
@@ -175,7 +175,7 @@ fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
     y
 }
 
-/// A transform of M, 4, 8, 16 or 32, in order.
+/// A transform of M numbers, in order. M is 4, 8, 16 or 32.
 #[inline(always)]
 pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
     match M {
@@ -186,12 +186,12 @@ pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [C
     }
 }
 
-/// Number `m` of M times `exp(i pi m / (2 M))`, or times its conjugate: the twist of a folded line
-/// (see `mod.rs`), but for what a lane's own place adds to it.
+/// Multiplies number `m` of M with `exp(i pi m / (2 M))`, or with its conjugate: the part of a
+/// folded line's twist (see `mod.rs`) that does not depend on the lane.
 #[inline(always)]
 pub(crate) fn twisted<const M: usize, const INVERSE: bool>(mut x: [Complex; M]) -> [Complex; M] {
-    // Cosines of k / 128 of a full circle, for k from 0 to 32; the sine of k is the cosine of 32 -
-    // k.
+    // Cosines of k / 128 of a full circle, for k from 0 to 32. The sine of k is the cosine of
+    // `32 - k`.
     const C: [f32; 33] = [
         1.0,
         0.998_795_45,
@@ -227,12 +227,12 @@ pub(crate) fn twisted<const M: usize, const INVERSE: bool>(mut x: [Complex; M]) 
         0.049_067_676,
         0.0,
     ];
-    // Not a loop: see `sixteen`.
+    // A macro, not a loop: see `sixteen`.
     macro_rules! turn {
         ($($m:literal)*) => {$(
             if $m < M {
                 let angle = $m * (32 / M);
-                // The twist turns against the twiddle factors.
+                // The twist has the opposite sign of the twiddle factors.
                 x[$m] = x[$m].twiddled::<INVERSE>(C[angle], -C[32 - angle]);
             }
         )*};

@@ -1,7 +1,7 @@
-//! Results under whose windows NaN, infinities or pixels too large for spectra lie.
+//! Results whose windows have NaN, infinities or pixels too large for spectra.
 //!
-//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that
-//! there is one. This kernel runs after them. If no hole was noted, it ends at once. Otherwise it
+//! The other kernels of the family transform 0 in place of such a pixel, a hole, and count the
+//! warps that find one. This kernel runs after them. Without holes it ends at once. Otherwise it
 //! overwrites each result with a hole under its window:
 //!
 //! - NaN, if there is a NaN, or an infinity under a tap of 0;
@@ -9,7 +9,7 @@
 //! - else the infinity of the products' sign, or NaN if they have both signs.
 //!
 //! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth
-//! row. The block marks the holes under its windows in bit planes, one plane for each kind of hole.
+//! row. The block marks the holes under its windows in bit planes, one plane for each type of hole.
 //! It takes as many rows at a time as shared memory holds, and `WORDS` words of columns. The signs
 //! of the taps are bit planes too, so a few instructions test 32 taps. Shared memory: for each row
 //! a word that says whether it has holes, then the words of the four planes. Limits: KEEP is left
@@ -27,38 +27,38 @@ pub const BLOCK: (u32, u32) = (32, 8);
 pub const TILE: (u32, u32) = (64, 32);
 /// Bytes of shared memory.
 pub const SHARED: u32 = 32 << 10;
-/// Words of taps that are taken at a time.
+/// Words of taps in a round, 32 taps each.
 const WORDS: i32 = 64;
-/// Results of a thread below each other, and beside each other.
+/// Results of a thread in a column, and in a row.
 const DOWN: usize = 4;
 const BESIDE: usize = 2;
 
-/// What a result has under its window.
+/// Bits for the holes under a result's window; an infinity by the sign of its product.
 const NAN: u32 = 1;
 const PLUS: u32 = 2;
 const MINUS: u32 = 4;
 const LARGE: u32 = 8;
 
-/// What to do about holes.
+/// Where holes are and how to recompute results.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Holes {
     /// The whole window.
     pub window: Window,
-    /// A pixel of at most this magnitude is no hole.
+    /// The greatest magnitude of a pixel that is no hole.
     pub greatest: f32,
-    /// The address of a word: how many warps of the kernels before have noted a hole. It is 0
-    /// before these.
+    /// The address of a word that counts the earlier kernels' warps with a hole. The word is 0
+    /// before these kernels.
     pub noted: u64,
-    /// The address of bits for each row of taps: words of those above 0, then as many of those
-    /// below.
+    /// The address of bit masks for each row of taps: the words of taps above 0, then the words of
+    /// taps below 0.
     pub signs: u64,
 }
 
-/// Notes that a thread of the warp has a hole.
+/// Counts the warp if one of its threads has a hole.
 ///
 /// # Safety
-/// The address is that of [`Holes::noted`], if there is a hole; the whole warp calls.
+/// If there is a hole, the address is [`Holes::noted`]; the whole warp calls this.
 #[inline(always)]
 pub(super) unsafe fn note(noted: u64, has_hole: bool) {
     // SAFETY: as the caller promised.
@@ -69,17 +69,17 @@ pub(super) unsafe fn note(noted: u64, has_hole: bool) {
     }
 }
 
-/// Words that have so many bits.
+/// The number of words that hold `bits` bits.
 #[inline(always)]
 pub const fn words(bits: i32) -> i32 {
     (bits + 31) / 32
 }
 
-/// A part of the window's columns, and the holes in some rows of pixels under it.
+/// The holes in some rows of pixels, under a part of the window's columns.
 #[derive(Clone, Copy)]
 struct Found {
     shared: Shared,
-    /// The first word of taps, and how many there are.
+    /// The first word of taps, and the number of words.
     first: i32,
     taps: i32,
     /// Words from one row of a plane to the next.
@@ -87,40 +87,40 @@ struct Found {
     /// Column and row of the first pixel in the image.
     left: i32,
     top: i32,
-    /// Rows of pixels, and the most that shared memory holds.
+    /// Rows of pixels in a round, and the most that shared memory holds.
     rows: i32,
     most: i32,
 }
 
 impl Found {
-    /// For taps from word `first` on, and the results from column `x` on.
+    /// For taps from word `first` on, and results from column `x` on.
     #[inline(always)]
     fn new(window: &Window, x: i32, first: i32) -> Self {
         let left_over = words(window.cols) - first;
         let taps = if left_over < WORDS { left_over } else { WORDS };
-        // The last result's window ends in the word behind its own.
+        // The last result's window ends in the word after its own.
         let pitch = taps + TILE.0 as i32 / 32;
         let most = (SHARED as i32 / 4) / (4 * pitch + 1);
         let left = x - window.anchor_x + 32 * first;
         Self { shared: Shared::dynamic(), first, taps, pitch, left, top: 0, rows: 0, most }
     }
 
-    /// The word that says whether a row has any.
+    /// The shared-memory word of a row that is not 0 if the row has holes.
     #[inline(always)]
     fn any(self, row: i32) -> i32 {
         row
     }
 
-    /// Word `at` of a row in a plane.
+    /// The shared-memory word for word `at` of a row in a plane.
     #[inline(always)]
     fn word(self, plane: i32, row: i32, at: i32) -> i32 {
         self.most + (plane * self.most + row) * self.pitch + at
     }
 
-    /// Finds the holes of `rows` rows from `top` on, a warp for each.
+    /// Marks the holes of `rows` rows from `top` on; a warp takes a row.
     ///
     /// # Safety
-    /// The pass describes allocated memory; the whole block calls, between barriers.
+    /// The pass describes allocated memory; the whole block calls this, between barriers.
     #[inline(always)]
     unsafe fn find(self, source: &Source<'_>, greatest: f32) {
         let mut row = thread_y();
@@ -128,11 +128,11 @@ impl Found {
             let line = source.row(self.top + row);
             let (mut any, mut at) = (0, 0);
             while at < self.pitch {
-                // SAFETY: as the caller promised; the whole warp is here, and the words are its
-                // own.
+                // SAFETY: as the caller promised; the whole warp is here, and only this warp stores
+                // to these words.
                 unsafe {
                     let value = line.pixel(self.left + 32 * at + thread_x());
-                    // Of NaN every comparison is false.
+                    // Every comparison with NaN is false.
                     let is_plain = value.abs() <= greatest;
                     let all = ballot(!is_plain);
                     any |= all;
@@ -159,18 +159,18 @@ impl Found {
                 at += 1;
             }
             if thread_x() == 0 {
-                // SAFETY: as above.
+                // SAFETY: only this warp stores to this word.
                 unsafe { self.shared.store(self.any(row), f32::from_bits(any)) };
             }
             row += block_height();
         }
     }
 
-    /// The kinds of holes under row `r` of a result's window. The result lies `32 * beside` columns
-    /// right of the thread's first one.
+    /// The types of holes under row `r` of a result's window. The result lies `32 * beside` columns
+    /// right of the thread's first result.
     ///
     /// # Safety
-    /// The rows have been found; `signs` are as in [`Holes`].
+    /// [`Found::find`] has marked the rows; `signs` are as in [`Holes`].
     #[inline(always)]
     unsafe fn under(self, window: &Window, signs: u64, (row, r): (i32, i32), beside: i32) -> u32 {
         let (shift, all) = (thread_x() as u32, words(window.cols));
@@ -204,14 +204,14 @@ impl Found {
     }
 }
 
-/// Stores anew the results with holes under their windows.
+/// Overwrites the results with holes under their windows.
 ///
 /// # Safety
-/// `pass` describes allocated memory, and `holes` what it says; `taps` points to those of the
-/// window, row by row. The launch has the block and the shared memory stated above.
+/// `pass` describes allocated memory, and the fields of `holes` hold; `taps` points to the window's
+/// taps, row by row. The launch has the block and the shared memory stated above.
 #[inline(always)]
 pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
-    // SAFETY: as the caller promised; the whole block goes the same way.
+    // SAFETY: as the caller promised; the branch is uniform over the block.
     unsafe {
         if reload_word(holes.noted) == 0 {
             return;
@@ -225,7 +225,7 @@ pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
     }
 }
 
-/// The results of a tile from `(x, y)` on.
+/// Overwrites results of the tile whose first result is at `(x, y)`.
 ///
 /// # Safety
 /// As for [`mend`].
@@ -241,7 +241,7 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
         while found.top < end {
             let left_over = end - found.top;
             found.rows = if left_over < found.most { left_over } else { found.most };
-            // SAFETY: as the caller promised; the whole block is here.
+            // SAFETY: as the caller promised; all threads of the block reach the barriers.
             unsafe {
                 barrier();
                 found.find(&source, holes.greatest);
@@ -305,7 +305,7 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
                 } else {
                     f32::NAN
                 };
-                // SAFETY: the pixel lies in the region and is this thread's.
+                // SAFETY: the pixel lies in the region, and only this thread stores it.
                 unsafe { target.write(x, y, value) };
             }
             beside += 1;
@@ -314,12 +314,11 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
     }
 }
 
-/// The sums of all taps for a thread's results, the first of which is at `(x, y)`, through the
-/// border rule, in the direct family's order. All together: each by itself would wait for its
-/// pixels.
+/// The sums of all taps for a thread's results, the first at `(x, y)`: through the border rule, in
+/// the direct family's order. The results are computed together, to hide memory latency.
 ///
 /// # Safety
-/// The pass describes allocated memory, and `taps` points to the window's, row by row.
+/// The pass describes allocated memory, and `taps` points to the window's taps, row by row.
 #[inline(always)]
 unsafe fn sums_of_taps(
     source: &Source<'_>,
@@ -338,7 +337,7 @@ unsafe fn sums_of_taps(
         && right <= source.pass.width
         && source.has_rows(top, bottom);
     if is_plain {
-        // SAFETY: as the caller promised; the pixels are there.
+        // SAFETY: as the caller promised; all these pixels lie in the image.
         return unsafe {
             of_each_tap(window, taps, |c, r, values| {
                 let mut from = source.plain_row(top + r).at_plain(left + c);
@@ -362,8 +361,8 @@ unsafe fn sums_of_taps(
     }
 }
 
-/// What a thread's results have under a tap, whose pixel for the first of them is at `(x, y)`,
-/// through the border rule. All loads are under way at once.
+/// The pixels of all of a thread's results under one tap, through the border rule. The first
+/// result's pixel is at `(x, y)`. All loads are in flight at once.
 ///
 /// # Safety
 /// The pass describes allocated memory.
@@ -378,7 +377,7 @@ unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN
         while down < DOWN {
             let row = source.row(y + BLOCK.1 as i32 * down as i32);
             outside[down][beside] = column < 0 || !row.is_inside();
-            // In place of what lies outside, a pixel is read that is not used.
+            // Outside the image, an unused pixel is loaded instead.
             at[down][beside] = row.at(if column < 0 { 0 } else { column });
             down += 1;
         }
@@ -405,11 +404,11 @@ unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN
     values
 }
 
-/// The sums of taps times pixels, row by row. `load_all` loads the pixels of all results for the
-/// tap of a column and a row.
+/// The sums of taps times pixels, row by row. `load_all` loads one tap's pixels of all results,
+/// given the tap's column and row.
 ///
 /// # Safety
-/// `taps` points to those of the window, row by row.
+/// `taps` points to the window's taps, row by row.
 #[inline(always)]
 unsafe fn of_each_tap(
     window: &Window,

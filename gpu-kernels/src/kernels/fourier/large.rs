@@ -1,22 +1,19 @@
-//! Correlation as a product of spectra of tiles of 1024 x 1024 pixels, which do not fit in a
-//! block's shared memory: for the largest windows, of which a tile of 128 leaves too few results.
+//! Correlation as a product of spectra of tiles of 1024 x 1024 pixels, which exceed a block's
+//! shared memory: for windows that leave too few results in a tile of 128.
 //!
-//! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same
-//! numbers, each gives `SIDE + 1 - cols` by `SIDE + 1 - rows` results, the entries for bytes fold
-//! instead, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of
-//! pairs one after the other, and leave the numbers in a buffer between them, which fits in the
-//! level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum,
-//! and back; rows back to results. Rows that no result in the image needs are 0, and not
-//! transformed. Thread mapping: 32 threads share a line, and each holds 32 of its numbers:
-//! `j + 32 m` of thread `j` before a transform, frequencies `k + 32 n` of thread `k` after it. A
-//! line is a transform of 32 in registers, twiddle factors, an exchange and a transform of 32; the
-//! inverse takes the same steps with conjugate factors. Of rows a warp takes one, and exchanges
-//! without a barrier of the block. Of columns a block takes eight, so that it reads and writes 64
-//! bytes of each row of the buffer. Banks: from one thread's numbers to the next one's are 33
-//! numbers (rows), or eight more than a multiple of sixteen (columns), so no half-warp has a
-//! conflict. Error: as in `tiles.rs`, within the same bound. If a pair has a pixel that spectra
-//! have no room for, its results are computed tap by tap: the row kernel notes it for each of its
-//! blocks, and the column kernel makes one word of that for each pair. Limits: as in `tiles.rs`.
+//! Tiling: as in `tiles.rs`, with SIDE for SIZE. Three kernels take some pairs of tiles, one after
+//! the other: rows to spectra; columns to spectra, times the taps' spectrum, and back; rows back to
+//! results. A buffer keeps the numbers between them, and fits in the L2 cache if pairs are few.
+//! Rows that no result in the image needs are 0 and not transformed.
+//!
+//! Threads: 32 threads share a line, 32 numbers each: `j + 32 m` of thread `j` before a transform,
+//! frequencies `k + 32 n` of thread `k` after. A line takes a transform of 32 in registers, twiddle
+//! factors, an exchange and a transform of 32. The inverse takes the same steps with conjugate
+//! factors. A warp takes one row, and exchanges without a block barrier. A block takes eight
+//! columns, so that it accesses 64 bytes of each row of the buffer. Strides avoid bank conflicts:
+//! 33 numbers for rows, eight more than a multiple of sixteen for columns.
+//!
+//! Error and limits: as in `tiles.rs`.
 
 use super::fft::{Complex, ZERO, twisted, within};
 use super::holes::note;
@@ -27,17 +24,17 @@ use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};
 
 const SIDE: i32 = Large::SIDE;
-/// Numbers of a line that a thread holds, and threads that share a line.
+/// Numbers of a line in a thread, and threads that share a line.
 const EACH: usize = 32;
-/// Rows of a block, one for each warp, and columns.
+/// Rows of a block, one for each warp, and columns of a block.
 const ROWS: i32 = Large::ROW_BLOCK.1 as i32;
 const COLUMNS: i32 = Large::COLUMNS as i32;
 
-/// How the 32 threads of a line exchange numbers: thread `j` has number `k` at `from + apart * k`,
-/// and finds those of all others at `to`, `to + step`, and so on.
+/// Addresses of an exchange among the 32 threads of a line: thread `j` stores its number `k` at
+/// `from + apart * k`, and loads one number of each thread at `to`, `to + step`, ...
 struct Exchange {
     shared: Shared,
-    /// The thread's place among those of the line.
+    /// The thread's index in its line.
     thread: i32,
     from: i32,
     apart: i32,
@@ -46,7 +43,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// A row in its warp's own part of shared memory.
+    /// A row, in the warp's own part of shared memory.
     #[inline(always)]
     fn of_row() -> Self {
         let start = 33 * 32 * thread_y();
@@ -61,8 +58,7 @@ impl Exchange {
         }
     }
 
-    /// The column, counted from the block's first, of which this thread has a share, and its place
-    /// there.
+    /// The thread's column, counted from the block's first, and the exchange in that column.
     #[inline(always)]
     fn of_column() -> (i32, Self) {
         let (column, thread) = (thread_x() & 7, 4 * thread_y() + (thread_x() >> 3));
@@ -71,13 +67,13 @@ impl Exchange {
         (column, Self { shared: Shared::dynamic(), thread, from, apart, to, step })
     }
 
-    /// Transforms a line, or transforms it back, SIDE times too large; but for the twist of `m`, if
-    /// it is folded. `table` has twiddle factor `j k` at `32 k + j`, of a folded line with the
-    /// twist of `j`; to transform back, of `k`.
+    /// Transforms a line, or transforms back, SIDE times too large. `table` has twiddle factor
+    /// `j k` at `32 k + j`. For a folded line the factors include the twist of `j`, or that of `k`
+    /// for the inverse; the caller applies the twist of `m`.
     ///
     /// # Safety
-    /// All threads of the line call, and with BLOCK all of the block; the line's part of shared
-    /// memory is not in use.
+    /// All threads of the line call this, and with BLOCK all of the block; the line's part of
+    /// shared memory is not in use.
     #[inline(always)]
     unsafe fn transform<const INVERSE: bool, const BLOCK: bool>(
         &self,
@@ -87,7 +83,7 @@ impl Exchange {
     ) -> [Complex; EACH] {
         let mut numbers = within::<EACH, INVERSE>(line);
         let table = table.wrapping_add(2 * self.thread as usize);
-        // SAFETY: as the caller promised; the table has 32 factors for each of 32 `k`.
+        // SAFETY: as the caller promised; the table has 32 factors for each of 32 values of `k`.
         unsafe {
             let mut k = 0;
             while k < EACH {
@@ -109,7 +105,7 @@ impl Exchange {
                 numbers[j] = Complex { re, im };
                 j += 1;
             }
-            // The next line's numbers come to the same place.
+            // The next line's numbers overwrite the same places.
             Self::wait::<BLOCK>();
         }
         within::<EACH, INVERSE>(numbers)
@@ -118,7 +114,7 @@ impl Exchange {
     #[inline(always)]
     unsafe fn wait<const BLOCK: bool>() {
         if BLOCK {
-            // SAFETY: the whole block is here.
+            // SAFETY: all threads of the block reach this barrier.
             unsafe { barrier() };
         } else {
             warp_barrier();
@@ -126,23 +122,23 @@ impl Exchange {
     }
 }
 
-/// A pair of tiles, or a folded one.
+/// A pair of tiles, or a folded tile.
 struct Pair {
-    /// The channel, as the z axis of other grids counts it.
+    /// The channel, as other grids count it along z.
     z: i32,
-    /// Columns and rows from a number's real part to its imaginary part, and results in a row of
-    /// both.
+    /// Columns and rows from the pixel in a real part to the pixel in the imaginary part; then
+    /// results in a row of both parts.
     apart: (i32, i32),
     wide: i32,
-    /// The first results of the first tile.
+    /// The first column and row of the first tile's results.
     left: i32,
     top: i32,
-    /// Rows to transform: those that results of this tile in the image need. A region that ends
+    /// Rows to transform: those that the tile's results in the image need. A region that ends
     /// within the tile reads them too, so its results have the bits of the whole image's.
     read: i32,
     /// Rows of results in the region.
     rows: i32,
-    /// The address of its numbers, row by row.
+    /// The address of the pair's complex numbers, row by row.
     numbers: u64,
 }
 
@@ -170,20 +166,20 @@ impl Pair {
         Self { z: z as i32, apart, wide, left, top, read, rows, numbers }
     }
 
-    /// The address of number `x` of row `y`.
+    /// The address of the complex number in column `x` and row `y`.
     #[inline(always)]
     fn number(&self, x: i32, y: i32) -> *mut f32 {
         (self.numbers + 8 * (y as u64 * SIDE as u64 + x as u64)) as *mut f32
     }
 
-    /// The column behind the last result.
+    /// The end of the columns of results.
     #[inline(always)]
     fn end(&self, pass: &Pass) -> i32 {
         least(self.left + self.wide, pass.region.x1)
     }
 }
 
-/// A table of factors: without a twist, with that of `j`, or with that of `k`.
+/// Table of factors `number`: 0 without a twist, 1 with the twist of `j`, 2 with the twist of `k`.
 #[inline(always)]
 fn of_table(tables: *const f32, number: usize) -> *const f32 {
     tables.wrapping_add(2 * SIDE as usize * number)
@@ -194,7 +190,7 @@ fn least(a: i32, b: i32) -> i32 {
     if a < b { a } else { b }
 }
 
-/// The rows of some pairs, to spectra.
+/// Transforms the rows of some pairs.
 ///
 /// # Safety
 /// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for
@@ -208,12 +204,12 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
 ) {
     let pair = Pair::of_block::<WAY>(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
-    // SAFETY: as the caller promised; a row is one warp's.
+    // SAFETY: as the caller promised; only one warp takes a row.
     unsafe {
         if row < pair.read {
             let exchange = Exchange::of_row();
             let mut line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
-            // The second condition is the same for every thread of the launch.
+            // The second condition is the same for the whole launch, so the branch is uniform.
             if KIND != BYTES && parts.greatest < f32::INFINITY {
                 note(parts.noted, leave_holes(&mut line, parts.greatest));
             }
@@ -235,20 +231,21 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
     }
 }
 
-/// The columns of some pairs: to spectra, times the spectrum of the window's part, and back.
+/// Transforms the columns of some pairs, multiplies with the spectrum of the window's part, and
+/// transforms back.
 ///
 /// # Safety
 /// As for [`rows`], with blocks of [`Large::COLUMN_BLOCK`]; `spectra` is the table, then the
 /// spectra of the window's parts.
 #[inline(always)]
 pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra: *const f32) {
-    // Where its columns are in the image does not matter here.
+    // The columns' place in the image does not matter here.
     let pair = Pair::of_block::<BESIDE>(pass, parts, pairs);
     let (column, exchange) = Exchange::of_column();
     let (column, thread) = (COLUMNS * block_x() + column, exchange.thread);
     let numbers = pair.number(column, thread);
     let mut line = [ZERO; EACH];
-    // SAFETY: as the caller promised; a column is one block's.
+    // SAFETY: as the caller promised; only one block takes a column.
     unsafe {
         let mut m = 0;
         while m < EACH {
@@ -279,7 +276,7 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
     }
 }
 
-/// The rows of some pairs, back to results.
+/// Transforms the rows of some pairs back, to results.
 ///
 /// # Safety
 /// As for [`rows`].
@@ -296,7 +293,7 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
         return;
     }
     let share = Share { adds: pairs.part > 0, ends: pairs.part == parts.count - 1 };
-    // SAFETY: as the caller promised; a row is one warp's.
+    // SAFETY: as the caller promised; only one warp takes a row.
     unsafe {
         let exchange = Exchange::of_row();
         let numbers = pair.number(exchange.thread, row);
@@ -319,8 +316,8 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
     }
 }
 
-/// The thread's share of a row of both tiles: the first as real, the second as imaginary parts.
-/// A column that no result in the image needs is 0.
+/// Loads the thread's share of a row of both tiles: the first as real, the second as imaginary
+/// parts. A column that no result in the image needs is 0.
 #[inline(always)]
 unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     pass: &Pass,
@@ -340,8 +337,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     let other = if WAY == STACKED { source.row(y + below) } else { row };
     let lane = exchange.thread;
     let mut line = [ZERO; EACH];
-    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The
-    // numbers in shared memory are this thread's.
+    // SAFETY: inside, every column lies in the image; else each column goes through the border
+    // rule. Only this thread uses the numbers in shared memory.
     unsafe {
         let inside =
             x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
@@ -361,7 +358,7 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
                 m += 1;
             }
         } else {
-            // Columns that are needed, counted from the first of a real part.
+            // The end of needed columns, counted from the first column of the real parts.
             let needed = pass.width - pair.left + parts.cols - 1;
             let mut m = opaque(0);
             while m < EACH as i32 {
@@ -392,8 +389,7 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     line
 }
 
-/// Stores the results that belong to a row of both tiles, or adds them to those of the parts
-/// before.
+/// Stores the results of a row of both tiles, or adds them to the results of earlier parts.
 #[inline(always)]
 unsafe fn store_pair<const KIND: u32>(
     pass: &Pass,
@@ -407,15 +403,15 @@ unsafe fn store_pair<const KIND: u32>(
     let target = Target::of_channel(pass, pair.z);
     let (lane, (apart, below), y) = (exchange.thread, pair.apart, pair.top + row);
     let other = y + below;
-    // Where the results in real parts end, and those in imaginary parts.
+    // The end of results in the real parts, and in the imaginary parts.
     let end = pair.end(pass);
     let ends = match below {
         0 => (least(pair.left + apart, end), end),
         _ => (end, if other < pass.region.y1 { end } else { pair.left }),
     };
     let (first, second) = (pair.left + lane, pair.left + apart + lane);
-    // SAFETY: each pixel lies in the region and is one thread's; the numbers in shared memory are
-    // this thread's.
+    // SAFETY: each pixel lies in the region, and one thread stores it. Only this thread uses the
+    // numbers in shared memory.
     unsafe {
         if KIND != BYTES && target.is_simple() && !share.adds {
             let (to_first, to_second) = (target.at_plain(first, y), target.at_plain(second, y));
@@ -470,11 +466,11 @@ unsafe fn store_pair<const KIND: u32>(
     }
 }
 
-/// Adds the products of the anchor's tap and bytes, 32 columns apart from `x` on, ahead of
-/// column `end`.
+/// Adds the centre tap's products with the bytes under the results, 32 columns apart from `x` on,
+/// up to column `end`.
 ///
 /// # Safety
-/// The pass describes allocated memory; the results are in the image.
+/// The pass describes allocated memory; the results lie in the image.
 #[inline(always)]
 unsafe fn add_point(
     source: &Source<'_>,

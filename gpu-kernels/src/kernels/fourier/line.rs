@@ -9,8 +9,8 @@
 //! 3. An exchange among the R threads of one k1, inside a warp: thread (k1, v) gets all u for
 //!    `k2 = v + R q`. Transforms of R over u, to k3.
 //!
-//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put
-//! in order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse
+//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is
+//! reordered: the taps' spectrum lies in memory in the threads' order of frequencies. The inverse
 //! takes the same steps backwards. Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for
 //! rows, and frequency k2 of thread u at place u ^ (k2 mod R): no half-warp has a bank conflict.
 
@@ -21,15 +21,15 @@ use crate::device::*;
 /// Numbers of a line that a thread holds.
 pub(super) const EACH: usize = 16;
 
-/// Factors that a table has for each thread: of frequencies 1, 2, 3, 4, 8 and 12. The others are
-/// products of two.
+/// Factors in a table for each thread: frequencies 1, 2, 3, 4, 8 and 12. The other factors are
+/// products of two of these.
 pub(super) const FACTORS: usize = 6;
 
-/// A thread's place in a line of 256 R numbers, one of J lines that lie in shared memory in turn.
+/// A thread's place in a line of 256 R numbers. J lines are interleaved in shared memory.
 #[derive(Clone, Copy)]
 pub(super) struct Line<const R: usize, const J: i32> {
     shared: Shared,
-    /// The thread's number among those of the line, and the line's number.
+    /// The thread's index in its line, and the line's index.
     pub(super) thread: i32,
     pub(super) number: i32,
 }
@@ -44,14 +44,14 @@ impl<const R: usize, const J: i32> Line<R, J> {
     /// Lanes of a warp count lines first, then threads.
     #[inline(always)]
     pub(super) fn of_thread() -> Self {
-        // Unsigned, as division by a power of two is a shift then.
+        // Unsigned, so that division by a power of two is a shift.
         let (lane, lines) = (thread_x() as u32, J as u32);
         let thread = (32 / J) * thread_y() + (lane / lines) as i32;
         Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
     }
 
-    /// The same, hidden from the compiler: places are computed here, and not ahead, where they
-    /// would take registers all the way.
+    /// The same place, opaque to the compiler: addresses are computed at their use, which saves
+    /// registers.
     #[inline(always)]
     pub(super) fn here(&self) -> Self {
         Self { thread: opaque(self.thread), ..*self }
@@ -64,20 +64,20 @@ impl<const R: usize, const J: i32> Line<R, J> {
         ((thread / radix) as i32, (thread % radix) as i32)
     }
 
-    /// Where element `t` of `k1` lies, which this thread has in step 1.
+    /// The place of element `t` of `k1`, which this thread has in step 1.
     #[inline(always)]
     fn own(&self, k1: i32) -> i32 {
         (k1 * Self::THREADS + (self.thread ^ (Self::RADIX * (k1 & Self::MOVED)))) * J + self.number
     }
 
-    /// Where element `u + R m` of this thread's `k1` lies in step 2.
+    /// The place of element `u + R m` of this thread's `k1` in step 2.
     #[inline(always)]
     fn across(&self, m: i32) -> i32 {
         let (k1, u) = self.split();
         (k1 * Self::THREADS + u + Self::RADIX * self.moved(m)) * J + self.number
     }
 
-    /// Where frequency `k2` of thread `(k1, u)` lies, of this thread's `k1`.
+    /// The place of frequency `k2` of thread `(k1, u)`, for this thread's `k1`.
     #[inline(always)]
     fn within(&self, k2: i32, u: i32) -> i32 {
         let (k1, _) = self.split();
@@ -85,7 +85,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
             + self.number
     }
 
-    /// A number with the bits changed that differ from one `k1` to the next.
+    /// XORs the bits of this thread's `k1` into a number, to spread accesses over the banks.
     #[inline(always)]
     fn moved(&self, number: i32) -> i32 {
         let (k1, _) = self.split();
@@ -94,7 +94,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
 
     #[inline(always)]
     unsafe fn load(&self, place: i32) -> Complex {
-        // SAFETY: places lie in the line's part of shared memory.
+        // SAFETY: every place lies in the line's part of shared memory.
         let [re, im] = unsafe { self.shared.load2(2 * place) };
         Complex { re, im }
     }
@@ -105,21 +105,21 @@ impl<const R: usize, const J: i32> Line<R, J> {
         unsafe { self.shared.store2(2 * place, [value.re, value.im]) }
     }
 
-    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this
-    /// thread's.
+    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that only this thread
+    /// uses.
     ///
     /// # Safety
-    /// Nothing else is in the line's part of shared memory.
+    /// The line's part of shared memory is not in use otherwise.
     #[inline(always)]
     pub(super) unsafe fn keep(&self, m: i32, value: Complex) {
         // SAFETY: as the caller promised.
         unsafe { self.store(self.own(m), value) }
     }
 
-    /// The numbers that this thread kept.
+    /// The numbers that this thread stored with [`Line::keep`].
     ///
     /// # Safety
-    /// It kept all of them.
+    /// This thread kept all 16 numbers.
     #[inline(always)]
     pub(super) unsafe fn kept(&self) -> [Complex; EACH] {
         let mut line = [ZERO; EACH];
@@ -132,10 +132,11 @@ impl<const R: usize, const J: i32> Line<R, J> {
         line
     }
 
-    /// The first two steps of a line's transform: frequencies over t and m lie in shared memory.
+    /// The first two steps of a line's transform. Afterwards shared memory holds frequencies k2 for
+    /// each u.
     ///
     /// # Safety
-    /// The whole block calls, with the tables; the lines' part of shared memory is not in use.
+    /// The whole block calls this, with the tables; the lines' part of shared memory is not in use.
     #[inline(always)]
     unsafe fn spread(&self, line: [Complex; EACH], tables: *const f32) {
         let (_, u) = self.split();
@@ -156,7 +157,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
                 m += 1;
             }
             let part = turned::<false>(within::<EACH, false>(part), inner, R, u);
-            // The lanes of this k1 have read their elements, which lay where the frequencies come.
+            // The lanes of this k1 must have read their elements before the frequencies overwrite
+            // them.
             warp_barrier();
             let mut k = 0;
             while k < EACH {
@@ -167,7 +169,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// Numbers `R q` to before `R (q + 1)` of the spectrum, which only this thread reads.
+    /// Numbers `R q` up to `R (q + 1)` (exclusive) of the spectrum, which only this thread reads.
     ///
     /// # Safety
     /// After [`Line::spread`].
@@ -183,7 +185,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         within::<R, false>(part)
     }
 
-    /// The last step backwards, of such numbers, to the same places.
+    /// Stores the inverse of [`Line::frequencies`] at the same places.
     ///
     /// # Safety
     /// As for [`Line::frequencies`].
@@ -198,10 +200,10 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The line of a spectrum that was put back, N times too large.
+    /// The inverse transform of a spectrum that was put back, N times too large.
     ///
     /// # Safety
-    /// As for [`Line::spread`], after [`Line::put_back`] of all.
+    /// As for [`Line::spread`], after [`Line::put_back`] for every `q`.
     #[inline(always)]
     unsafe fn gathered(&self, tables: *const f32) -> [Complex; EACH] {
         let line = self.here();
@@ -229,11 +231,11 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The sums of two numbers over the line's threads, and the greatest of two others over the
+    /// The sums of two numbers over the line's threads, and the maxima of two others over the
     /// block.
     ///
     /// # Safety
-    /// The whole block calls; what is in shared memory is not needed any more.
+    /// The whole block calls this; nobody needs the contents of shared memory any more.
     #[inline(always)]
     pub(super) unsafe fn totals(
         &self,
@@ -241,7 +243,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
         mut greatest: [f32; 2],
     ) -> ([f32; 2], [f32; 2]) {
         let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, R as i32 * J / 2);
-        // SAFETY: as the caller promised; each place is one thread's, and is read behind a barrier.
+        // SAFETY: as the caller promised; one thread stores to each place, and a barrier precedes
+        // the loads.
         unsafe {
             let mut apart = 16;
             while apart > 0 {
@@ -284,13 +287,13 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins
-    /// at this tap. And the sums of squares of the thread's frequencies, before and behind the
-    /// taps' spectrum.
+    /// A tile's results along the line, and the thread's sums of squared magnitudes of frequencies
+    /// before and after the taps' spectrum. `load` takes a term and the first tap of a part, and
+    /// gives the line's numbers.
     ///
     /// # Safety
-    /// The whole block calls, with factors and spectra for these lines; shared memory is not in
-    /// use.
+    /// The whole block calls this, with factors and spectra for these lines; shared memory is not
+    /// in use.
     #[inline(always)]
     pub(super) unsafe fn filtered<const PARTED: bool>(
         &self,
@@ -358,39 +361,40 @@ impl<const R: usize, const J: i32> Line<R, J> {
                     }
                     return (self.gathered(numbers), squares);
                 }
-                // The next line comes to the same place.
+                // The next line's numbers overwrite the same places.
                 barrier();
             }
         }
     }
 }
 
-/// The greater of two numbers, twice.
+/// The element-wise maximum of two pairs.
 #[inline(always)]
 fn greater(a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
     [a[0].max(b[0]), a[1].max(b[1])]
 }
 
-/// The number of the lane that differs in these bits.
+/// The value of the lane whose index differs in the bits of `apart`.
 ///
 /// # Safety
-/// The whole warp calls.
+/// The whole warp calls this.
 #[inline(always)]
 unsafe fn of_lane(value: f32, apart: u32) -> f32 {
     // SAFETY: as the caller promised.
     f32::from_bits(unsafe { exchange(value.to_bits(), apart) })
 }
 
-/// A sum of squares with that of another number's magnitude.
+/// `sum` plus the squared magnitude of `number`.
 #[inline(always)]
 fn with_square(sum: f32, number: Complex) -> f32 {
     fma(number.re, number.re, fma(number.im, number.im, sum))
 }
 
-/// Frequency k times factor k of element `at`, from a table with so many numbers for each factor.
+/// Multiplies frequency k with factor k of element `at`. The table has `apart` numbers for each
+/// factor.
 ///
 /// # Safety
-/// The table has them.
+/// The table has these factors.
 #[inline(always)]
 unsafe fn turned<const INVERSE: bool>(
     mut numbers: [Complex; EACH],
@@ -398,7 +402,7 @@ unsafe fn turned<const INVERSE: bool>(
     apart: usize,
     at: i32,
 ) -> [Complex; EACH] {
-    // Hidden, or the factors would be kept for the inverse, in more registers than there are.
+    // Opaque to the compiler, which would otherwise hold the factors in registers for the inverse.
     let table = table.wrapping_add(2 * opaque(at) as usize);
     let mut factors = [ZERO; FACTORS];
     let mut i = 0;

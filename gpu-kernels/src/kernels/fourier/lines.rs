@@ -1,23 +1,21 @@
 //! A row and a column of taps as products of 1-D spectra in f32: a kernel for the rows, then one
-//! for the columns. For wide windows, whose time hardly depends on the number of taps.
+//! for the columns. For wide windows: the time hardly depends on the number of taps.
 //!
 //! Tiling: a line of N = 256 R numbers (R is 4, 8 or 16) gives `N + 1 - taps` results that
 //! wrap-around does not reach (overlap-save). Two image lines are the real and the imaginary parts
-//! of one complex line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1
-//! of the image, the column pass columns 2k and 2k + 1, and tile t begins at result
-//! `t (N + 1 - taps)`. So tiles and partners are functions of the image's coordinates alone,
-//! whatever region or band is computed. Windows that are too long come in parts: the spectra of
-//! their products are added up in registers, and one inverse transform gives the sum. So are the
-//! columns of two terms of a sum of products.
+//! of one complex line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1,
+//! the column pass columns 2k and 2k + 1; tile t begins at result `t (N + 1 - taps)`. So tiles and
+//! partners depend on image coordinates alone, not on the region or band. Longer windows have
+//! parts: registers add the spectra of their products before one inverse transform. The columns of
+//! two terms are added in the same manner.
 //!
-//! Thread mapping: 16 R threads share a line, as `line.rs` says. A block of the row pass takes one
-//! pair of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so
-//! that a warp has all threads of one k1. Order of accumulation: that of the transforms, the same
-//! for every picture. Error: it depends on the sizes of a tile's numbers, as
-//! `host/src/kernels/lines.rs` says. The row pass leaves a mark for each tile of a pair of rows:
-//! how far it may move a sum. The column pass takes the greatest of its rows. Limits: one channel
-//! of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the passes, whose rows
-//! begin at multiples of 8 bytes.
+//! Threads: 16 R threads share a line (`line.rs`). A block of the row pass takes one pair of rows;
+//! a block of the column pass takes J = 32 / R neighbouring pairs of columns, so that a warp has
+//! all threads of one k1. Order of sums: fixed by the transforms. Error: see
+//! `host/src/kernels/lines.rs`. For each tile of a pair of rows the row pass stores a mark: a bound
+//! of its error in a sum. The column pass takes the maximum over its rows. Limits: one channel of a
+//! plane at a time; KEEP is left to `keep.rs`; the intermediate image is f32, with rows aligned to
+//! 8 bytes.
 
 use super::fft::{Complex, ZERO};
 use super::line::{EACH, FACTORS, Line};
@@ -28,123 +26,122 @@ use crate::pixel::{note, to_near_byte};
 use crate::tile::view::{BYTES, Row, Source, Target, finished};
 
 kernel! {
-    /// The rows of a pass, for windows of one part: to a plane of f32. `numbers` has factors and
-    /// spectra, as [`Lines`] says.
+    /// The row pass for windows of one part, to a plane of f32. `numbers` has factors and spectra,
+    /// as [`Lines`] says.
     fn spectra_1024_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 2, 1");
         directive!(".minnctapersm 16");
         rows::<4, BYTES, false>(&pass, &lines, numbers)
     }
 
-    /// The same in longer lines.
+    /// As `spectra_1024_rows`, with lines of 2048 numbers.
     fn spectra_2048_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 4, 1");
         directive!(".minnctapersm 8");
         rows::<8, BYTES, false>(&pass, &lines, numbers)
     }
 
-    /// The same.
+    /// As `spectra_1024_rows`, with lines of 4096 numbers.
     fn spectra_4096_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 8, 1");
         directive!(".minnctapersm 4");
         rows::<16, BYTES, false>(&pass, &lines, numbers)
     }
 
-    /// The same for windows in parts.
+    /// As `spectra_4096_rows`, for windows in parts.
     fn spectra_parted_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 8, 1");
         directive!(".minnctapersm 2");
         rows::<16, BYTES, true>(&pass, &lines, numbers)
     }
 
-    /// The columns of a pass, from such a plane to bytes, for windows of one part.
+    /// The column pass for windows of one part, from the row pass's plane to bytes.
     fn spectra_1024_columns(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
         columns::<4, 8, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
-    /// The same in longer lines.
+    /// As `spectra_1024_columns`, with lines of 2048 numbers.
     fn spectra_2048_columns(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
         columns::<8, 4, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
-    /// The same for windows in parts, and for sums of products.
+    /// As `spectra_2048_columns`, for windows in parts, and for sums of products.
     fn spectra_parted_columns(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
         directive!(".maxntid 32, 16, 1");
         columns::<8, 4, BYTES, true>(&pass, &lines, numbers, &sum)
     }
 }
 
-/// The frequencies of a table's factors.
+/// The frequency of each factor in a table.
 pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
 
 /// The window of a pass along lines, and the tiles of a launch.
 ///
-/// The buffer of numbers has, as complex numbers, each table by frequency of [`FACTOR_OF`]:
+/// The buffer `numbers` has, as complex numbers, each table ordered by [`FACTOR_OF`]:
 /// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
 /// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
-/// 3. for each part the spectrum by which lines are multiplied: number n of thread t at
-///    `16 R n + t`.
+/// 3. for each part the spectrum of the taps: number n of thread t at `16 R n + t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
-    /// Taps of the whole window along the line, and the one that lies on the result.
+    /// Taps of the whole window along the line.
     pub taps: i32,
-    /// See `taps`.
+    /// The tap that lies on the result.
     pub anchor: i32,
     /// Taps of a part: the last one may have fewer.
     pub part: i32,
-    /// How many parts there are.
+    /// The number of parts.
     pub parts: i32,
     /// The number of the first tile.
     pub first: i32,
-    /// The column pass adds it to each sum: what all taps make of the middle of bytes, by which the
-    /// row pass takes them less.
+    /// The sum of all taps times the middle of bytes. The row pass takes bytes minus the middle, so
+    /// the column pass adds this to each sum.
     pub middle: f32,
-    /// A sum at least so far from the nearest byte is uncertain, less what may be off in its tile.
+    /// A sum at least this far from the nearest byte is uncertain. The column pass subtracts the
+    /// error bound of its tile.
     pub near: f32,
-    /// What the pass moves a sum by at most: so many root mean squares of the numbers that a tile
-    /// begins with, and of its sums, and so many times the greatest sum.
+    /// Error bound of the pass, factor of the root mean square of a tile's input numbers.
     pub of_input: f32,
-    /// See `of_input`.
+    /// Error bound of the pass, factor of the root mean square of a tile's sums.
     pub of_output: f32,
-    /// See `of_input`.
+    /// Error bound of the pass, factor of the greatest magnitude of a tile's sums.
     pub of_greatest: f32,
     /// Marks of the row pass.
     pub marks: Marks,
 }
 
-/// Where the row pass leaves its marks, an f32 for each tile of a pair of rows: tile by tile, then
-/// pair by pair, plane by plane.
+/// The row pass's marks, an f32 for each tile of a pair of rows: tile by tile, then pair by pair,
+/// plane by plane.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Marks {
-    /// The address of the first one.
+    /// The address of the first mark.
     pub at: u64,
-    /// The number of the first tile, how many there are in a row, and results of each.
+    /// The number of the first tile.
     pub first: i32,
-    /// See `first`.
+    /// The number of tiles in a row.
     pub across: i32,
-    /// See `first`.
+    /// Results of a tile in a row.
     pub step: i32,
-    /// The number of the first pair of rows, and how many there are.
+    /// The number of the first pair of rows.
     pub pair: i32,
-    /// See `pair`.
+    /// The number of pairs of rows.
     pub pairs: i32,
 }
 
 impl Marks {
-    /// The place of a mark, of this block's plane.
+    /// The place of a mark in this block's plane.
     #[inline(always)]
     fn place(&self, pair: i32, tile: i32) -> *mut f32 {
         let number = (block_z() * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
         (self.at as *mut f32).wrapping_offset(number as isize)
     }
 
-    /// The number of the tile that has a column.
+    /// The index of the tile that has column `x`.
     #[inline(always)]
     fn tile(&self, x: i32) -> i32 {
         // `checked`, so that no panic is compiled into the kernel.
@@ -152,27 +149,27 @@ impl Marks {
     }
 }
 
-/// What the columns of a sum of products need besides.
+/// Arguments of the column pass for sums of products.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sum {
-    /// How many terms there are, one or two. The spectra of the second one's parts follow the first
-    /// one's.
+    /// The number of terms, 1 or 2. The spectra of the second term's parts follow those of the
+    /// first.
     pub terms: i32,
-    /// What rows outside the image have in the second one's plane.
+    /// The value of rows outside the image in the second term's plane.
     pub outside: f32,
-    /// Bytes from the first one's plane to the second one's, and from its marks.
+    /// Bytes from the first term's plane to the second term's.
     pub apart: i64,
-    /// See `apart`.
+    /// Bytes from the first term's marks to the second term's.
     pub marks_apart: i64,
-    /// What the pixel itself is multiplied by and added, and where pixels lie.
+    /// Multiplier of the result's own pixel, which is added to the sum; 0 for none.
     pub point: f32,
-    /// See `point`.
+    /// The pixels for `point`.
     pub pixels: Plane,
 }
 
 impl Sum {
-    /// One term alone, without a point.
+    /// A single term, without a point.
     #[inline(always)]
     pub const fn of_one(pass: &Pass) -> Self {
         Self { terms: 1, outside: 0.0, apart: 0, marks_apart: 0, point: 0.0, pixels: pass.src }
@@ -180,17 +177,17 @@ impl Sum {
 }
 
 host! {
-    /// What to launch: it takes the pass, its lines, factors and spectra.
+    /// An entry: it takes the pass, its lines, factors and spectra.
     #[derive(Clone, Copy, Debug)]
     pub enum LineEntry {
-        /// No more than these.
+        /// No further arguments.
         Whole(crate::entry::Entry<(Pass, Lines, *const f32)>),
-        /// For columns of windows in parts, or of a sum.
+        /// For columns of windows in parts, or of a sum of products.
         Summed(crate::entry::Entry<(Pass, Lines, *const f32, Sum)>),
     }
 
     impl LineEntry {
-        /// Its name in PTX.
+        /// The entry's name in PTX.
         pub const fn name(&self) -> &'static str {
             match self {
                 Self::Whole(entry) => entry.name(),
@@ -202,11 +199,11 @@ host! {
     /// A kernel for rows or columns.
     #[derive(Clone, Copy, Debug)]
     pub struct LineKernel {
-        /// What to launch.
+        /// The entry to launch.
         pub entry: LineEntry,
         /// Numbers of a line.
         pub size: usize,
-        /// Whether it takes windows in several parts.
+        /// Whether the kernel takes windows in several parts.
         pub parted: bool,
         /// Threads of a block.
         pub block: (u32, u32),
@@ -222,7 +219,7 @@ host! {
             Self { entry, size, parted, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
         }
 
-        /// The frequency that is number `n` of thread `t`.
+        /// The frequency of number `n` of thread `t`.
         pub const fn frequency(&self, n: usize, t: usize) -> usize {
             let r = self.size / 256;
             let (k1, k2, k3) = (t / r, t % r + r * (n / r), n % r);
@@ -249,8 +246,8 @@ host! {
 /// The row pass: each block takes pairs of rows of one column of tiles.
 ///
 /// # Safety
-/// The pass describes allocated memory; its destination is plain, of f32, with a place for each of
-/// the region. The numbers are those of these lines, and blocks have the shape and the shared
+/// The pass describes allocated memory. Its destination is plain, of f32, and has a place for each
+/// result of the region. `numbers` are made for these lines. Blocks have the shape and the shared
 /// memory of the entry.
 #[inline(always)]
 unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
@@ -269,7 +266,7 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
         let line = line.here();
         let pair = [source.row(y), source.row((y + 1).min(pass.height - 1))];
         let is_pair = y + 1 < pass.height;
-        // SAFETY: as the caller promised; each place is one thread's.
+        // SAFETY: as the caller promised; only one thread stores to each place.
         unsafe {
             let (sums, squares) = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
                 load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
@@ -295,14 +292,14 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
                 let mark = moved::<R>(lines, squares, greatest[1]);
                 store(lines.marks.place((y >> 1) - lines.marks.pair, block_x()), 0, mark);
             }
-            // The next pair comes to the same place.
+            // The next pair overwrites the same shared memory.
             barrier();
         }
         y += 2 * grid_height();
     }
 }
 
-/// The greatest of a thread's sums.
+/// The greatest magnitude of a thread's sums.
 #[inline(always)]
 fn greatest(sums: &[Complex; EACH]) -> f32 {
     let (mut greatest, mut m) = (0.0f32, 0);
@@ -313,9 +310,9 @@ fn greatest(sums: &[Complex; EACH]) -> f32 {
     greatest
 }
 
-/// How far a pass may move the sums of a line of 256 R numbers, with such sums of the squares of
-/// all frequencies. Those before the taps' spectrum are N times the mean of the numbers' squares
-/// times N, those behind it the mean of the sums' squares.
+/// Error bound of a pass for the sums of a line of 256 R numbers. `squares` are the sums of squared
+/// magnitudes of all frequencies. Before the taps' spectrum that sum is N squared times the mean
+/// square of the input; after it, the mean square of the sums.
 #[inline(always)]
 fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
     let part = 1.0 / (256 * R) as f32;
@@ -326,9 +323,9 @@ fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32
     )
 }
 
-/// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
-/// row as real, the second as imaginary parts, 0 if there is none. A column that no result in the
-/// image needs is 0.
+/// Loads the thread's share of a pair of rows for the part of the window that begins at tap `tap`:
+/// the first row as real parts, the second as imaginary parts, 0 if there is none. A column that no
+/// result in the image needs is 0.
 ///
 /// # Safety
 /// As for [`rows`]; shared memory is not in use.
@@ -345,7 +342,8 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
     let apart = Line::<R, 1>::THREADS;
     let left = first - lines.anchor + tap;
     let x = left + line.thread;
-    // SAFETY: inside, every column lies in the image; else each goes through the border rule.
+    // SAFETY: inside, every column lies in the image; else each column goes through the border
+    // rule.
     unsafe {
         if left >= 0 && left + Line::<R, 1>::SIZE <= pass.width {
             let [re, im] = [0, 1].map(|row: usize| pair[row].pixels_apart::<EACH, KIND>(x, apart));
@@ -379,8 +377,8 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
 /// The column pass: each block takes tiles of J pairs of columns.
 ///
 /// # Safety
-/// As for [`rows`], but that the source is plain, of f32, and the destination's values are of any
-/// type; the source has the region's columns up to an even one.
+/// As for [`rows`], except that the source is plain, of f32, and the destination's values have any
+/// type. The source has the region's columns, from and to an even column.
 #[inline(always)]
 unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: bool>(
     pass: &Pass,
@@ -393,7 +391,7 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
     let source = Source::new(pass);
     let region = &pass.region;
     let x = (region.x0 & !(2 * J - 1)) + 2 * (J * block_x() + line.number);
-    // Pairs beside the region are a copy of the nearest one, and are not stored.
+    // Pairs outside the region repeat the nearest pair and are not stored.
     let pair = x.max(region.x0 & !1).min((region.x1 - 1) & !1);
     let mut tile = lines.first + block_y();
     while tile * step < region.y1 {
@@ -417,16 +415,16 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
                 step,
                 &sums,
             );
-            // The next tile comes to the same place.
+            // The next tile overwrites the same shared memory.
             barrier();
         }
         tile += grid_height();
     }
 }
 
-/// The thread's share of a pair of columns from `x` on, for the part of the window that begins at a
-/// tap: of a term's plane, so many bytes behind the source, with this value beyond the image. A row
-/// that no result in the image needs is 0.
+/// Loads the thread's share of a pair of columns from `x` on, for the part of the window that
+/// begins at tap `tap`. The term's plane is `term` bytes after the source; `beyond` is its value
+/// outside the image. A row that no result in the image needs is 0.
 ///
 /// # Safety
 /// As for [`columns`]; shared memory is not in use.
@@ -442,7 +440,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     const TOGETHER: usize = 8;
     let (size, apart) = (Line::<R, J>::SIZE, Line::<R, J>::THREADS);
     let top = first - lines.anchor + tap;
-    // SAFETY: inside, every row is there; else each goes through the border rule.
+    // SAFETY: inside, memory has every row; else each row goes through the border rule.
     unsafe {
         if source.has_rows(top, top + size) {
             let mut from = source
@@ -471,7 +469,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
                 let n = line.thread + apart * (m + i as i32);
                 let y = border::resolve_briefly(pass.border, top + n, pass.height);
                 outside[i] = y < 0;
-                // The nearest row stands for one that is not there.
+                // The nearest row in memory stands in for a row that memory lacks.
                 let from = source.plain_row(y.max(there).min(end - 1)).at_plain(x);
                 pairs[i] = load2(from.wrapping_byte_offset(term as isize), 0);
                 i += 1;
@@ -493,8 +491,8 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     }
 }
 
-/// The greatest of the thread's share of the marks of rows that a tile of columns reads; of two
-/// terms, twice that.
+/// The maximum of the thread's share of the marks for the rows that a tile of columns reads; twice
+/// the maximum for two terms.
 ///
 /// # Safety
 /// As for [`columns`].
@@ -506,13 +504,13 @@ unsafe fn greatest_mark<const R: usize, const J: i32>(
     first: i32,
 ) -> f32 {
     let (marks, region) = (&lines.marks, &pass.region);
-    // Hidden, so that nothing of it is computed ahead.
+    // Opaque, so that the compiler computes nothing of it early.
     let left = (region.x0 & !(2 * J - 1)) + 2 * J * opaque(block_x());
     let (from, to) = (left.max(region.x0 & !1), (left + 2 * J).min((region.x1 + 1) & !1) - 1);
     let (from, to) = (marks.tile(from), marks.tile(to));
     let top = first - lines.anchor;
     let bottom = top + (lines.parts - 1) * lines.part + Line::<R, J>::SIZE;
-    // Beyond the image a row may be any.
+    // With rows outside the image, the border rule may give any row.
     let is_inside = top >= pass.src.first_row && bottom <= pass.src.end_row;
     let (mut pair, end) = match is_inside {
         true => ((top >> 1) - marks.pair, ((bottom - 1) >> 1) - marks.pair + 1),
@@ -523,7 +521,7 @@ unsafe fn greatest_mark<const R: usize, const J: i32>(
     while pair < end {
         let mut tile = from;
         while tile <= to {
-            // SAFETY: the row pass left a mark for each tile of each pair.
+            // SAFETY: the row pass stored a mark for each tile of each pair.
             unsafe {
                 let place = marks.place(pair, tile) as *const f32;
                 greatest = greatest.max(load(place, 0));
@@ -539,10 +537,11 @@ unsafe fn greatest_mark<const R: usize, const J: i32>(
     if sum.terms > 1 { 2.0 * greatest } else { greatest }
 }
 
-/// Stores the results of a pair of columns from `x` on, and notes those that are uncertain.
+/// Stores the results of a pair of columns from `x` on, and notes uncertain results in the pass's
+/// list.
 ///
 /// # Safety
-/// As for [`columns`]; each result is one thread's.
+/// As for [`columns`]; only one thread stores each result.
 #[inline(always)]
 unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     line: &Line<R, J>,
@@ -587,7 +586,7 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     let next = (apart as i64).wrapping_mul(pass.dst.row) as u64;
     let beside = pass.dst.pixel as i64 as u64;
     let is_word = has[0] && has[1] && beside == 1 && (at | next) & 1 == 0;
-    // Two bits for each pair of results: sums are not kept.
+    // Two bits for each pair of results, so that the sums need no registers.
     let (mut words, mut uncertain) = ([0; EACH], 0u32);
     m = 0;
     while m < EACH {
@@ -597,7 +596,7 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
             ((distance >= near) as u32) << (2 * m) | ((other >= near) as u32) << (2 * m + 1);
         m += 1;
     }
-    // Hidden, so that it is computed here, and no sum is kept for it.
+    // Opaque, so that the compiler computes it here and keeps no sum for it.
     let mut uncertain = opaque(uncertain as i32) as u32;
     m = 0;
     // SAFETY: results of the region are stored, each by one thread.

@@ -1,24 +1,21 @@
-//! Correlation as a product of spectra in tiles of SIZE x SIZE numbers (128 or 64) in shared
-//! memory.
+//! Correlation as a product of spectra, tile by tile, for large windows that do not separate.
 //!
-//! Tiling: a block takes pairs of neighbouring tiles, as real and imaginary parts of the same
-//! numbers, or folded tiles (`mod.rs`). A tile gives `SIZE + 1 - cols` by `SIZE + 1 - rows` results
-//! (overlap-save). Larger windows are cut into parts of at most 3/4 of a tile each way; a thread
-//! adds the parts of its results in order.
+//! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, as
+//! the real and the imaginary part of the same numbers: taps are real, so the two never mix. A tile
+//! gives `SIZE + 1 - cols` by `SIZE + 1 - rows` results that wrap-around does not reach
+//! (overlap-save). The entries for bytes fold one tile of `2 SIZE` columns instead (see `mod.rs`).
+//! A window too large for a tile has parts of at most 3/4 of a tile each way; one thread adds all
+//! parts of a result.
 //!
-//! Thread mapping: a warp transforms 4 lines at a time, 8 lanes a line. A lane holds M = SIZE / 8
-//! values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q`
-//! after it. A line is a transform of M in the lane, twiddle factors, an exchange among the 8 lanes
-//! in shared memory, and M / 8 transforms of 8. Two barriers a pair, between rows and columns; no
-//! bank conflicts.
+//! Threads: a warp takes 4 rows at a time, 8 lanes a row; columns likewise. A lane holds M = SIZE /
+//! 8 values of a line: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of
+//! lane `q` after. A line takes a transform of M in the lane, twiddle factors, an exchange among 8
+//! lanes, then M / 8 transforms of 8. The inverse takes the same steps backwards, so spectra are
+//! never reordered. Strides avoid bank conflicts: 9 in an exchange, 4 more than a multiple of 16
+//! between rows.
 //!
-//! Columns at the right edge that fill less than half a folded tile share one for two rows of
-//! tiles. Bytes are less their middle. A pixel that is not finite, or too great, is 0 in its tile,
-//! and noted for `holes.rs`.
-//!
-//! Limits: KEEP is left to `keep.rs`; parts of a window need a destination of f32, entries for
-//! bytes take one part. Error: of two f32 transforms, relative to the largest pixel and the taps'
-//! sum.
+//! Error: that of two f32 transforms, relative to the largest pixel times the sum of all taps.
+//! Limits: KEEP is left to `keep.rs`; several parts need an f32 destination; BYTES takes one part.
 
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
@@ -28,8 +25,8 @@ use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
 
-/// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the
-/// next, and the lane's place among the 8 that share it.
+/// A lane's view of a line in shared memory. The line's 8 M complex numbers are `step` numbers
+/// apart; `lane` is the lane's index among the 8 that share the line.
 #[derive(Clone, Copy)]
 struct Place<const M: usize> {
     shared: Shared,
@@ -39,7 +36,7 @@ struct Place<const M: usize> {
 }
 
 impl<const M: usize> Place<M> {
-    /// The lane's row among rows `4 * four` to `4 * four + 3`, and its place in it.
+    /// The lane's row among rows `4 * four` to `4 * four + 3`, and its view of that row.
     #[inline(always)]
     fn along(shared: Shared, four: i32) -> (i32, Self) {
         let lane = thread_x();
@@ -47,24 +44,24 @@ impl<const M: usize> Place<M> {
         (row, Self { shared, start: row * Layout::<M>::PITCH, step: 1, lane: lane & 7 })
     }
 
-    /// The row of the tile, of a line that [`Place::along`] found.
+    /// The tile row of a view from [`Place::along`].
     #[inline(always)]
     fn row(self) -> i32 {
         self.start / Layout::<M>::PITCH
     }
 
-    /// The lane's place in its column among columns `4 * four` to `4 * four + 3`.
+    /// The lane's view of its column among columns `4 * four` to `4 * four + 3`.
     #[inline(always)]
     fn down(shared: Shared, four: i32) -> Self {
         let lane = thread_x();
         Self { shared, start: 4 * four + (lane & 3), step: Layout::<M>::PITCH, lane: lane >> 2 }
     }
 
-    /// Number `base + offset` of the line. The offset is known to the compiler, and becomes part of
-    /// the instruction.
+    /// Number `base + offset` of the line. The offset is a compile-time constant, encoded in the
+    /// instruction.
     #[inline(always)]
     unsafe fn load(self, base: i32, offset: i32) -> Complex {
-        // SAFETY: lines lie in the tile.
+        // SAFETY: lines lie in the tile's part of shared memory.
         let [re, im] = unsafe {
             self.shared.load2(2 * (self.start + base * self.step) + 2 * offset * self.step)
         };
@@ -74,17 +71,17 @@ impl<const M: usize> Place<M> {
     #[inline(always)]
     unsafe fn store(self, base: i32, offset: i32, value: Complex) {
         let at = 2 * (self.start + base * self.step) + 2 * offset * self.step;
-        // SAFETY: lines lie in the tile.
+        // SAFETY: lines lie in the tile's part of shared memory.
         unsafe { self.shared.store2(at, [value.re, value.im]) };
     }
 
-    /// The lane's share of the line's numbers, every eighth.
+    /// The lane's share of the line: every eighth number.
     #[inline(always)]
     unsafe fn load_line(self) -> [Complex; M] {
         let mut line = [ZERO; M];
         let mut m = 0;
         while m < M {
-            // SAFETY: 8 M numbers are in a line.
+            // SAFETY: a line has 8 M numbers.
             line[m] = unsafe { self.load(self.lane, 8 * m as i32) };
             m += 1;
         }
@@ -95,36 +92,36 @@ impl<const M: usize> Place<M> {
     unsafe fn store_line(self, line: &[Complex; M]) {
         let mut m = 0;
         while m < M {
-            // SAFETY: 8 M numbers are in a line.
+            // SAFETY: a line has 8 M numbers.
             unsafe { self.store(self.lane, 8 * m as i32, line[m]) };
             m += 1;
         }
     }
 
-    /// The lane's twiddle factor for `k`, from the table behind the tile; of a folded line, with
-    /// the twist.
+    /// The lane's twiddle factor for `k`, from the table after the tile; if `folded`, times the
+    /// twist.
     #[inline(always)]
     unsafe fn twiddle(self, k: i32, folded: bool) -> Complex {
         let table = Layout::<M>::TABLE + if folded { Layout::<M>::SIZE } else { 0 };
-        // SAFETY: a table has 8 factors for each of M `k`.
+        // SAFETY: a table has 8 factors for each of M values of `k`.
         let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (table + 8 * k)) };
         Complex { re, im }
     }
 
-    /// Transforms a line, which may be folded: from elements `lane + 8 m` to frequencies
-    /// `lane + 8 n`.
+    /// Transforms a line from elements `lane + 8 m` to frequencies `lane + 8 n`.
     ///
-    /// While lanes exchange, what lane `j` has for `k` is at `9 k + j`.
+    /// During the exchange, lane `j`'s value for `k` is at `9 k + j`.
     ///
     /// # Safety
-    /// The whole warp calls; the line's part of shared memory is not in other warps' use.
+    /// The whole warp calls this; no other warp uses the line's part of shared memory.
     #[inline(always)]
     unsafe fn forward(self, line: [Complex; M], folded: bool) -> [Complex; M] {
         let mut part = within::<M, false>(if folded { twisted::<M, false>(line) } else { line });
         let mut out = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
-            // Other lanes have read their shares of the line before it is written over.
+            // Other lanes must have read their shares of the line before the exchange overwrites
+            // the line.
             warp_barrier();
             let mut k = 0;
             while k < M {
@@ -165,7 +162,7 @@ impl<const M: usize> Place<M> {
         let mut part = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
-            // As in `forward`.
+            // As in `forward`: other lanes read the line before the exchange overwrites the line.
             warp_barrier();
             let mut share = 0;
             while share < M / 8 {
@@ -205,8 +202,8 @@ impl<const M: usize> Place<M> {
 /// Filters every pair of tiles of this block.
 ///
 /// # Safety
-/// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32
-/// threads a row of the block and [`Layout::SHARED`] bytes of shared memory.
+/// `pass` describes allocated memory, the buffers hold the contents that `parts` describes, and the
+/// launch has 32 threads a row of the block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
 pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     pass: &Pass,
@@ -216,17 +213,18 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
     if thread < Layout::<M>::SIZE * tables(KIND) {
-        // SAFETY: the tables come first in the buffer, and behind the tile in shared memory; a
-        // block has threads for two.
+        // SAFETY: the tables come first in the buffer, and after the tile in shared memory; a block
+        // has at least as many threads as two tables have factors.
         unsafe {
             shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize))
         };
     }
-    // SAFETY: the whole block is here.
+    // SAFETY: all threads of the block reach this barrier.
     unsafe { barrier() };
     let tall = Layout::<M>::results(parts.rows);
     let mut turns = if folds(KIND) { Turns::of_block(pass, parts, tall) } else { Turns::NONE };
-    // Pairs are counted along the rows of tiles.
+    // Pairs count along a row of tiles, then row by row; a block takes every `grid_width()`-th
+    // pair.
     let (mut column, mut top) = (block_x(), pass.region.y0);
     loop {
         if folds(KIND) {
@@ -243,26 +241,26 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
                 return;
             }
         }
-        // SAFETY: as the caller promised; the whole block is here.
+        // SAFETY: as the caller promised; the whole block calls.
         unsafe { filter_pair::<M, KIND>(pass, parts, spectra, column, top) };
         column += grid_width();
     }
 }
 
-/// A block's folded tiles: every so many-th, or some that follow each other. They are counted along
-/// the rows of tiles; last come those at the right edge that take two rows of tiles each.
+/// A block's folded tiles: a strided or a contiguous range of tile numbers. Numbers go along the
+/// rows of tiles; last come the half tiles at the right edge, which hold two rows of tiles each.
 struct Turns {
     number: i32,
     step: i32,
     left: i32,
-    /// How many come before those that take two rows.
+    /// The number of tiles before the half tiles.
     whole: i32,
 }
 
 impl Turns {
     const NONE: Self = Self { number: 0, step: 0, left: 0, whole: 0 };
 
-    /// Of this block, with so many rows of results in a tile.
+    /// This block's tiles, with `tall` rows of results each.
     #[inline(always)]
     fn of_block(pass: &Pass, parts: &Parts, tall: i32) -> Self {
         let down = divided(pass.region.y1 - pass.region.y0 + tall - 1, tall);
@@ -276,7 +274,7 @@ impl Turns {
         Self { number, step, left, whole }
     }
 
-    /// The next one's column of tiles, and its first row of results.
+    /// The next tile's column of tiles, and its first row of results.
     #[inline(always)]
     fn next(&mut self, pass: &Pass, parts: &Parts, tall: i32) -> (i32, i32) {
         let row = divided(self.number, parts.across);
@@ -290,7 +288,7 @@ impl Turns {
     }
 }
 
-/// A quotient of numbers that are not negative; `checked`, so that no panic is compiled into the
+/// The quotient of two non-negative numbers; `checked`, so that no panic is compiled into the
 /// kernel.
 #[inline(always)]
 fn divided(a: i32, b: i32) -> i32 {
@@ -303,13 +301,13 @@ const fn folds(kind: u32) -> bool {
     kind == BYTES
 }
 
-/// Tables of factors ahead of the spectra.
+/// Tables of factors before the spectra.
 #[inline(always)]
 const fn tables(kind: u32) -> i32 {
     1 + folds(kind) as i32
 }
 
-/// Columns and rows from a number's real part to its imaginary part, in tiles of this column.
+/// Columns and rows from the pixel in a real part to the pixel in the imaginary part.
 #[inline(always)]
 fn apart<const M: usize, const KIND: u32>(parts: &Parts, column: i32) -> (i32, i32) {
     match folds(KIND) {
@@ -335,7 +333,7 @@ fn left_of<const M: usize, const KIND: u32>(pass: &Pass, parts: &Parts, column: 
     pass.region.x0 + opaque(column) * wide::<M, KIND>(parts)
 }
 
-/// The pair of tiles of a column whose results begin at row `top`.
+/// Filters the pair of tiles of a column whose results begin at row `top`.
 ///
 /// # Safety
 /// As for [`correlate`].
@@ -349,8 +347,8 @@ unsafe fn filter_pair<const M: usize, const KIND: u32>(
 ) {
     let mut part = 0;
     while part < parts.count {
-        // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads,
-        // before the next part's.
+        // SAFETY: as the caller promised. At the end of a part a warp only reads its own lines,
+        // before it overwrites them for the next part.
         unsafe { add_part::<M, KIND>(pass, parts, spectra, part, column, top) };
         part = opaque(part + 1);
     }
@@ -372,13 +370,13 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
     let shared = Shared::dynamic();
     let (size, lines) = (Layout::<M>::SIZE, Layout::<M>::SIZE / 4);
     let rows = Layout::<M>::results(parts.rows);
-    // SAFETY: every line is its warp's alone until the barrier that follows it.
+    // SAFETY: only one warp uses a line before the next barrier.
     unsafe {
         let mut wild = false;
         let mut four = opaque(thread_y());
         while four < lines {
             let (row, place) = Place::<M>::along(shared, four);
-            // Computed again for each line, which is cheaper than a register.
+            // Recomputed for each line: cheaper than holding a register.
             let part = opaque(part);
             // `checked`, so that no panic is compiled into the kernel.
             let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
@@ -391,7 +389,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             } else {
                 load_pair::<M, KIND>(pass, place, x, apart, y)
             };
-            // The second condition is the same for every thread of the launch.
+            // The second condition is the same for the whole launch, so the branch is uniform.
             if KIND == PLANES || KIND != BYTES && parts.greatest < f32::INFINITY {
                 wild |= leave_holes(&mut line, parts.greatest);
             }
@@ -419,7 +417,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             four += block_height();
         }
         barrier();
-        // Rows that wrap-around reaches hold no results.
+        // Wrap-around reaches the remaining rows: they hold no results.
         let mut four = opaque(thread_y());
         while 4 * four < rows {
             let (row, place) = Place::<M>::along(shared, four);
@@ -436,8 +434,8 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
     }
 }
 
-/// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the
-/// lane's; its imaginary parts come from so many columns and rows behind its real parts.
+/// Whether all columns of four rows of a folded tile lie in the image. Row `y` is the lane's. The
+/// imaginary parts are `apart` columns and `below` rows after the real parts.
 #[inline(always)]
 fn has_four_rows<const M: usize>(
     pass: &Pass,
@@ -450,7 +448,10 @@ fn has_four_rows<const M: usize>(
     has_columns && below == 0 && Source::new(pass).has_rows(top, top + 4)
 }
 
-/// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
+/// Loads the lane's share of a row of both tiles: the first as real, the second as imaginary parts.
+/// Inside the image, all loads of a type are in flight at once. Entries for PLANES omit the typed
+/// loads and stores: with the larger code they would be 7 % slower, by misses of the instruction
+/// cache.
 #[inline(always)]
 unsafe fn load_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
@@ -466,8 +467,9 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     } else {
         source.row(opaque(y))
     };
-    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The
-    // line in shared memory is this warp's, and every lane reads back its own numbers.
+    // SAFETY: inside, every column lies in the image; else each column goes through the border
+    // rule. Only this warp uses the line in shared memory, and every lane loads only the numbers it
+    // stored.
     unsafe {
         let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
         let inside = inside && (!folds(KIND) || below == 0);
@@ -527,11 +529,11 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     }
 }
 
-/// Pixels of a row of a folded tile at the image's edge that a lane loads together.
+/// Pixels that a lane loads together from a row of a folded tile at the image's edge.
 const FOUND: usize = 8;
 
-/// The lane's of the next `8 FOUND` columns from `left` on of a row, through the border rule where
-/// some of them leave the image.
+/// The lane's pixels among the `8 FOUND` columns from `left` on. The border rule applies if some of
+/// these columns leave the image.
 ///
 /// # Safety
 /// The pass describes allocated memory.
@@ -546,8 +548,8 @@ unsafe fn found<const KIND: u32>(row: Row<'_>, left: i32, lane: i32) -> [f32; FO
     }
 }
 
-/// Makes 0 of each pixel that is not finite, or too large for the transform of the tile; says
-/// whether there was one.
+/// Sets pixels to 0 that are not finite or too large for the transform; returns whether there were
+/// any.
 #[inline(always)]
 pub(super) fn leave_holes<const M: usize>(line: &mut [Complex; M], greatest: f32) -> bool {
     let mut tame = true;
@@ -565,16 +567,16 @@ pub(super) fn leave_holes<const M: usize>(line: &mut [Complex; M], greatest: f32
 /// A part's place in the sum of all parts.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
-    /// It adds to those of the parts before.
+    /// Whether the part adds to the results of earlier parts.
     pub(super) adds: bool,
-    /// It is the last one: the sum is complete.
+    /// Whether the part is the last one, so that the sum is complete.
     pub(super) ends: bool,
 }
 
-/// Stores the results that belong to four rows of a folded tile from row `y` on.
+/// Stores the results of four rows of a folded tile, from row `y` on.
 ///
 /// # Safety
-/// As for [`correlate`]; the whole warp calls.
+/// As for [`correlate`]; the whole warp calls this.
 #[inline(always)]
 unsafe fn store_folded<const M: usize>(
     pass: &Pass,
@@ -595,18 +597,17 @@ unsafe fn store_folded<const M: usize>(
         (first[m], second[m]) = (line[m].re + parts.middle, line[m].im + parts.middle);
         m += 1;
     }
-    // Rows that wrap-around reaches hold no results.
+    // Wrap-around reaches the remaining rows: they hold no results.
     let rows = Layout::<M>::results(parts.rows) - (place.row() - row_of(thread_x()));
     let is_there = |y: i32| rows.min(pass.region.y1 - y);
-    // SAFETY: each pixel lies in the region and is one thread's.
+    // SAFETY: each pixel lies in the region, and one thread stores it.
     unsafe {
         bytes::store(&target, (left, y), (middle, is_there(y)), first);
         bytes::store(&target, (left + apart, y + below), (end, is_there(y + below)), second);
     }
 }
 
-/// Stores the results that belong to a row of both tiles, or adds them to those of the parts
-/// before.
+/// Stores the results of a row of both tiles, or adds them to the results of earlier parts.
 #[inline(always)]
 unsafe fn store_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
@@ -624,8 +625,8 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     let left = left_of::<M, KIND>(pass, parts, column);
     let ((apart, _), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
     let target = Target::new(pass);
-    // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in
-    // `load_pair`.
+    // SAFETY: each pixel lies in the region, and one thread stores it. The line in shared memory is
+    // used as in `load_pair`.
     unsafe {
         let within = left + wide <= pass.region.x1;
         if within && !share.adds && target.is_simple() {
@@ -664,7 +665,7 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     }
 }
 
-/// Stores one result, or adds it to those of the parts before, if it lies in the region.
+/// Stores one result, or adds it to the result of earlier parts, if the result lies in the region.
 #[inline(always)]
 pub(super) unsafe fn put(
     target: &Target<'_>,
