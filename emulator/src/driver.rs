@@ -370,8 +370,9 @@ type Pointer = u64;
 exports! {
     Nothing fn cuInit(driver, _flags: c_uint) {
         static REPORTED: Once = Once::new();
-        // Registered last: a process that ends at this moment waits here and then runs the handlers
-        // registered later. SAFETY: `report` may run at the process's end.
+        // Registered once the driver exists. Otherwise a process that ends meanwhile would wait in
+        // `report` for the driver, and then report the device that opens next.
+        // SAFETY: `report` may run at the process's end.
         REPORTED.call_once(|| unsafe {
             libc::atexit(report);
         });
