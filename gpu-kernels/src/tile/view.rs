@@ -138,12 +138,11 @@ impl<'a> Source<'a> {
         unsafe { self.row(y).pixel(x) }
     }
 
-    /// PX (2 or 4) pixels side by side, from `(x, y)` on, as far as they lie in the image; 0 in
-    /// place of the others.
+    /// PX (2 or 4) pixels side by side from `(x, y)` on; 0 for those outside the image.
     ///
     /// # Safety
-    /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of
-    /// 16 bytes, `x` is a multiple of PX and not negative, and row `y` is there.
+    /// The pass describes allocated memory, and the source is plain. Its rows begin at multiples of
+    /// 16 bytes. `x` is a multiple of PX and not negative, and row `y` is in memory.
     #[inline(always)]
     pub(crate) unsafe fn pixels<const PX: usize>(&self, (x, y): (i32, i32)) -> [f32; PX] {
         let from = self.plain_row(y).at_plain(x);
