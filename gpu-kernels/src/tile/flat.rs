@@ -626,8 +626,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
                 let channel = x - C as i32 * pixel;
                 let (x0, x1) = (self.pass.region.x0, self.pass.region.x1);
                 if pixel >= x0 && pixel < x1 && channel < self.filtered {
-                    // The list does not count channels that are not filtered. SAFETY: as the caller
-                    // promised.
+                    // The list does not count channels that are not filtered.
+                    // SAFETY: as the caller promised.
                     unsafe { note(self.pass, pixel, y, block_z() * self.filtered + channel) };
                 }
             }
