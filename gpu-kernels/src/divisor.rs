@@ -10,7 +10,7 @@ pub struct Divisor {
     number: u64,
     /// `1 / number`, rounded to f32.
     inverse: f32,
-    /// The power, which may be negative.
+    /// The exponent, which may be negative.
     shift: i32,
 }
 
