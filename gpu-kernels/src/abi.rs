@@ -239,8 +239,9 @@ pub struct Pass {
     pub doubts: Doubts,
 }
 
-/// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within its
-/// error. A kernel in `kernels/resolve.rs` computes these results exactly, and empties the list.
+/// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within
+/// its error. A kernel in `kernels/resolve.rs` computes these results exactly, and empties the
+/// list.
 ///
 /// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places. A pixel's
 /// coordinates select its segment. If a segment has too few places, all of its pixels count as
