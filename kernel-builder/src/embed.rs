@@ -322,7 +322,7 @@ struct Model {
 fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
     let length: usize = strings.iter().map(|string| string.len()).sum();
     let mut options = LzmaOptions::with_preset(9);
-    // The unpacker allocates the whole dictionary.
+    // No larger than the data, because the unpacker allocates the whole dictionary.
     options.dict_size = (length as u32).max(lzma_rust2::DICT_SIZE_MIN);
     (options.lc, options.lp, options.pb) = (model.lc, model.lp, model.pb);
     let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(length as u64))?;

@@ -140,7 +140,7 @@ const FLAGS: &[&str] = &[
     "--target=nvptx64-nvidia-cuda",
     "-Cpanic=abort",
     "-Ccodegen-units=1",
-    // Allows `core` to be named as an implicit crate, and a stable compiler to accept these flags.
+    // Allows `--extern=noprelude:core`, by which every crate gets `core`, on a stable compiler too.
     "-Zunstable-options",
 ];
 

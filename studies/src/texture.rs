@@ -28,7 +28,7 @@ struct Key {
     outside: u32,
 }
 
-/// Texture objects that a plan keeps.
+/// The most texture objects that a plan keeps.
 const MOST: usize = 256;
 
 impl Textures {
