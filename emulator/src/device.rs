@@ -1,8 +1,8 @@
-//! The device layer of `gpu-kernels/src/device` for the emulator: every function calls the emulated
-//! machine, which checks it.
+//! The device layer of `gpu-kernels/src/device` for the emulator. Every function calls the emulated
+//! machine, which checks the call.
 //!
-//! Each function of `nvptx.rs` there is here too, with the same contract. `#[track_caller]` lets a
-//! finding name the line of the kernel.
+//! Each function of `nvptx.rs` is here too, with the same contract. `#[track_caller]` lets a
+//! finding name the kernel's line.
 
 use crate::machine::{self, Pause, Via};
 
@@ -11,14 +11,14 @@ mod taps;
 
 pub(crate) use taps::*;
 
-/// Declares kernel entries: plain functions, and a row for each in the table that launches look
-/// into.
+/// Declares kernel entries: plain functions, and a row for each in the table of kernels that can be
+/// launched.
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
         unsafe fn $name($($argument: $type),*) {
             $crate::device::wait_for_kernels_ahead();
-            // SAFETY: the emulator is told to launch what the host's typed launchers launch.
+            // SAFETY: the emulator launches only kernels that the host's typed launchers launch.
             unsafe { $body }
         }
 
@@ -41,21 +41,21 @@ macro_rules! kernel {
     )*};
 }
 
-/// Directives for the assembler: the launch is checked against a greatest number of threads.
+/// Directives for the assembler: `.maxntid` is checked against each launch.
 macro_rules! directive {
     ($directive:literal) => {
         $crate::machine::directive($directive)
     };
 }
 
-/// By-value parameter number `index` of the kernel named, for [`Parameter`].
+/// By-value parameter number `index` of the kernel, for [`Parameter`].
 macro_rules! parameter {
     ($kernel:ident, $index:literal, $argument:ident) => {
         $crate::device::Parameter::new(&$argument)
     };
 }
 
-/// Lists of entries are the launching host's: entries are found by name here.
+/// Empty: the emulator finds entries by name, so it needs no lists.
 macro_rules! host {
     ($($item:item)*) => {};
 }
@@ -178,7 +178,7 @@ pub(crate) unsafe fn load_u8(at: u64) -> u32 {
 }
 
 pub(crate) unsafe fn load_u8_if(there: bool, at: u64) -> u32 {
-    // SAFETY: as the caller promised, if there.
+    // SAFETY: as the caller promised if `there` is true.
     if there { unsafe { load_u8(at) } } else { 0 }
 }
 
@@ -251,13 +251,13 @@ pub(crate) unsafe fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i3
     machine::here().product(sums, a, b, |a, b| i32::from(a as i8) * i32::from(b))
 }
 
-/// The number whose lower half is the first word.
+/// The number with these two halves, the lower one first.
 fn wide([low, high]: [u32; 2]) -> f64 {
     f64::from_bits(u64::from(high) << 32 | u64::from(low))
 }
 
 pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
-    // A higher digit means a byte of signs, or nothing.
+    // A digit of 8 or more would replicate a sign bit, which no kernel uses.
     const { assert!(SELECTOR & !0x7777 == 0) }
     permute_by(a, b, SELECTOR)
 }
@@ -278,7 +278,7 @@ pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
     })
 }
 
-/// Nothing that a program sees.
+/// Has no visible effect.
 pub(crate) fn prefetch(_: u64) {}
 
 pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
@@ -296,7 +296,7 @@ pub(crate) fn half_to_f32(bits: u32) -> f32 {
     let size = match (exponent, fraction) {
         (0, _) => fraction as f32 * (-24f32).exp2(),
         (31, 0) => f32::INFINITY,
-        // The GPU has one NaN for all, without a sign.
+        // The GPU has a single NaN, without a sign.
         (31, _) => return f32::from_bits(0x7fff_ffff),
         _ => f32::from_bits((exponent + 127 - 15) << 23 | fraction << 13),
     };
@@ -308,16 +308,16 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     if size.is_nan() {
         return 0x7fff;
     }
-    // From here on the nearest number is beyond the largest.
+    // From here on the nearest number is infinity.
     if size >= 65520.0 {
         return sign | 0x7c00;
     }
-    // Those below 2^-14 are multiples of 2^-24; a carry makes the smallest normal number.
+    // Numbers below 2^-14 are multiples of 2^-24; a carry makes the smallest normal number.
     if size < (-14f32).exp2() {
         return sign | (size * 24f32.exp2()).round_ties_even() as u32;
     }
     let bits = size.to_bits();
-    // 13 bits of the fraction go; a carry goes into the exponent.
+    // Drops 13 bits of the fraction; a carry goes into the exponent.
     sign | (((bits + 0xfff + (bits >> 13 & 1)) >> 13) - ((127 - 15) << 10))
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn sqrt(value: f32) -> f32 {
     value.sqrt()
 }
 
-/// As far from the root as the device's may be.
+/// Off by as much as the GPU's result may be.
 pub(crate) fn sqrt_near(value: f32) -> f32 {
     value.sqrt().next_down().max(0.0)
 }
@@ -354,7 +354,7 @@ pub(crate) fn wait_for_kernels_ahead() {
     machine::here().wait_for_kernels_ahead();
 }
 
-/// Here the next kernel runs when this one has ended.
+/// Does nothing: here the next kernel runs after this one has ended.
 pub(crate) fn let_next_kernel_begin() {}
 
 #[track_caller]
@@ -443,7 +443,7 @@ impl Shared {
     }
 }
 
-/// A by-value array parameter of the kernel. Made by the macro `parameter!`.
+/// A by-value array parameter of the kernel; the macro `parameter!` makes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Parameter {
     first: *const f32,
@@ -470,7 +470,7 @@ impl Parameter {
     }
 }
 
-/// A texture object over one plane of f32 pixels: the address of the emulated driver's own.
+/// A texture object over one plane of f32 pixels: the address of the emulated driver's object.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Texture(u64);
@@ -478,8 +478,8 @@ pub(crate) struct Texture(u64);
 impl Texture {
     #[track_caller]
     pub(crate) unsafe fn fetch(self, x: f32, y: f32) -> f32 {
-        // SAFETY: the driver made it, and keeps it until it is destroyed, which the host does when
-        // the stream is done.
+        // SAFETY: the driver made the texture and keeps it until the host destroys it, which
+        // happens only when the stream is done.
         let texture = unsafe { &*(self.0 as usize as *const crate::texture::Texture) };
         match texture.at(x, y) {
             Ok(address) => {
@@ -507,7 +507,7 @@ mod tests {
             );
             assert_eq!(half_to_f32(bits | 0xabcd_0000).to_bits(), value.to_bits());
         }
-        // Each half, what lies in the middle between two, and the numbers next to both.
+        // Each half-precision number, the midpoint of each two, and the f32 neighbours of both.
         let halves = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32().to_bits());
         let between = (0..=u16::MAX)
             .map(|bits| f16::from_bits(bits).to_f32().to_bits().wrapping_add(1 << 12));
@@ -526,7 +526,7 @@ mod tests {
         }
     }
 
-    /// The subnormal numbers of f16 do what rounding to integers does.
+    /// Rounding by subnormal numbers of f16 equals rounding to integers.
     #[test]
     fn rounded_to_integers() {
         let sums = (-4000..4200).flat_map(|i| {

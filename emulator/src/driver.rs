@@ -1,9 +1,9 @@
-//! The driver's functions. Signatures are those of `cuda.h`, with numbers for its enumerations.
+//! The driver's functions, with the signatures of `cuda.h`; numbers stand for its enumerations.
 //!
-//! Work that is put into a stream is done as late as the driver's contract permits: when a call
-//! waits for it. So a program that forgets to wait reads what was there before, and one that writes
-//! over the source of a copy too soon spoils it. A kernel's error is reported by the call that
-//! waits, and by every call after it, because the context is dead.
+//! The emulator runs the work of a stream as late as the driver's contract permits: when a call
+//! waits for it. A program that forgets to wait therefore reads old data. A program that overwrites
+//! the source of a copy too soon spoils the copy. The call that waits reports a kernel's error, and
+//! so does every later call, because the context is dead.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -33,7 +33,7 @@ const NOT_FOUND: u32 = 500;
 const NOT_READY: u32 = 600;
 const UNKNOWN: u32 = 999;
 
-/// Names and words for the errors that apron's users meet.
+/// Names and descriptions of the errors that apron's users meet.
 const ERRORS: &[(u32, &CStr, &CStr)] = &[
     (SUCCESS, c"CUDA_SUCCESS", c"no error"),
     (INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
@@ -74,7 +74,7 @@ struct Driver {
     settings: Settings,
     devices: Vec<Device>,
     initialised: AtomicU32,
-    /// Threads that are in the middle of opening a device.
+    /// Number of threads that are opening a device.
     opening: AtomicU32,
     launches: AtomicU32,
     state: Mutex<State>,
@@ -89,31 +89,31 @@ struct Device {
 
 #[derive(Default)]
 struct State {
-    /// Calls of each function that may be made to fail.
+    /// Number of calls of each function that the settings may make fail.
     calls: HashMap<&'static str, u32>,
     findings: Vec<CString>,
     seen: HashSet<&'static str>,
     /// The kernels that are running, and when each began.
     running: HashMap<u32, (&'static str, Instant)>,
-    /// Live handles: the object of each number, and the context that it belongs to.
+    /// Live handles by number: the device whose context owns the object, and the object.
     handles: HashMap<usize, (usize, Handle)>,
-    /// Pinned memory: where each piece begins, and how many bytes it has.
+    /// Pinned memory: the start of each allocation, and its size in bytes.
     pinned: BTreeMap<usize, usize>,
-    /// Calls that have waited for a stream which had work, where one of them is lost to sabotage.
+    /// Number of calls that waited for a stream with work; sabotage drops one of these waits.
     waits: u32,
     next: usize,
 }
 
-/// Work to be done in a stream; returns its outcome.
+/// Work for a stream; returns its error code.
 type Work = Arc<dyn Fn() -> u32 + Send + Sync>;
 
-/// A stream: what was put into it, and not done yet.
+/// A stream: its pending work.
 #[derive(Default)]
 struct Queue {
-    /// The stream's number, by which the newest is found.
+    /// The stream's number; newer streams have greater numbers.
     number: usize,
     waiting: Mutex<VecDeque<Work>>,
-    /// Held by the thread that does the work, piece by piece.
+    /// Held by the thread that runs the work.
     turn: Mutex<()>,
     /// The first error of its work, until a call reports it.
     failed: AtomicU32,
@@ -128,12 +128,11 @@ impl Queue {
         self.waiting().push_back(work);
     }
 
-    /// Does all that was put into the stream before now, in order; nothing once the context is
-    /// dead.
+    /// Runs all pending work in order, but none once the context is dead.
     fn run(&self, driver: &Driver) {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // The lock is not held while the work is done.
+            // `put` may add work meanwhile: the lock is free while work runs.
             let Some(work) = self.waiting().pop_front() else { return };
             let code = if driver.here().dead.load(Relaxed) == 0 { work() } else { SUCCESS };
             if code != SUCCESS {
@@ -145,11 +144,11 @@ impl Queue {
 
 enum Handle {
     Stream(Arc<Queue>),
-    /// Work in its order, ready or not.
+    /// A graph's nodes in the order of its chain, ready to launch or not.
     Graph(Vec<Work>),
-    /// The stream that it was recorded in, and when the work before it was done.
+    /// The stream that recorded the event, and the time when the earlier work was done.
     Event(Option<(Arc<Queue>, Arc<OnceLock<Instant>>)>),
-    /// The text of a module, where it is one.
+    /// The text of a PTX module; `None` for machine code.
     Module(Option<String>),
     Texture(#[expect(dead_code, reason = "kernels have its address")] Box<Texture>),
     Function {
@@ -158,7 +157,7 @@ enum Handle {
     },
 }
 
-/// The context of the first device; those of the others follow.
+/// The context handle of the first device; the other devices' handles follow.
 const CONTEXT: usize = 0xC0;
 
 thread_local! {
@@ -190,12 +189,12 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// A process with a finding always ends with an error, and so does one that ends while a thread is
-/// in the middle of opening a device: a driver takes itself down here.
+/// Makes a process with findings end with an error. A process that ends while a thread opens a
+/// device also ends with an error, because a real driver shuts down at that moment.
 extern "C" fn report() {
     if driver().opening.load(Relaxed) > 0 {
         eprintln!("emulator: the process ends while a device is being opened");
-        // SAFETY: as below.
+        // SAFETY: as below: the other handlers have nothing to do with the emulator.
         unsafe { libc::_exit(70) };
     }
     let findings = driver().state().findings.len();
@@ -211,13 +210,13 @@ impl Driver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device whose context is current on this thread; the functions that need it are not
-    /// called without one.
+    /// The device whose context is current on this thread. Functions that need one are never called
+    /// without one.
     fn here(&self) -> &Device {
         &self.devices[CURRENT.get().expect("a context is current")]
     }
 
-    /// Reports a finding, and kills the context with it.
+    /// Reports a finding and kills the context.
     fn find(&self, Finding { code, text }: Finding) {
         eprintln!("emulator: {text}");
         let words = words(code).map_or("error", |(_, words)| words.to_str().unwrap_or_default());
@@ -226,8 +225,8 @@ impl Driver {
         self.here().dead.store(code, Relaxed);
     }
 
-    /// Registers a launch that begins. A separate thread watches all running launches: only that
-    /// can end a kernel that does not end.
+    /// Registers a launch that begins. A separate thread watches all running launches, because
+    /// nothing else can end an endless kernel.
     fn watch(&'static self, launch: u32, kernel: &'static str) {
         static WATCH: Once = Once::new();
         self.state().running.insert(launch, (kernel, Instant::now()));
@@ -254,7 +253,7 @@ impl Driver {
         });
     }
 
-    /// An argument that is refused, and why.
+    /// Reports why an argument is refused.
     fn refuse(&self, call: &str, why: &str) -> u32 {
         eprintln!("emulator: {call}: {why}");
         INVALID_VALUE
@@ -276,7 +275,7 @@ impl State {
         self.handles.insert(number, (CURRENT.get().expect("a context is current"), handle));
     }
 
-    /// Whether all that a copy reads or writes on the host is pinned.
+    /// Whether all host memory of a copy is pinned.
     fn is_pinned(&self, copy: &Copy2D) -> bool {
         let side = |kind, host: *const u8, (x, y): (usize, usize), pitch: usize| {
             let (first, bytes) =
@@ -288,14 +287,14 @@ impl State {
             && side(copy.dst_type, copy.dst_host, (copy.dst_x, copy.dst_y), copy.dst_pitch)
     }
 
-    /// The object of a number, if it belongs to the current context.
+    /// The object with this number, if it belongs to the current context.
     fn get(&mut self, number: usize) -> Option<&mut Handle> {
         let found = self.handles.get_mut(&number);
         found.filter(|(device, _)| Some(*device) == CURRENT.get()).map(|(_, handle)| handle)
     }
 }
 
-/// The state that a function must be called in.
+/// The state that a function needs.
 #[derive(PartialEq, PartialOrd)]
 enum Needs {
     Nothing,
@@ -305,7 +304,7 @@ enum Needs {
     Context,
 }
 
-/// Checks every call as a driver does, and makes it fail if the settings say so.
+/// Checks every call as a driver does, and makes the call fail if the settings say so.
 fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> u32) -> u32 {
     let driver = driver();
     let injected = {
@@ -340,10 +339,10 @@ fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> 
     catch_unwind(AssertUnwindSafe(|| body(driver))).unwrap_or(UNKNOWN)
 }
 
-/// Puts a result where the caller wants it.
+/// Writes a result through the caller's pointer.
 ///
 /// # Safety
-/// The pointer is null or can be written to.
+/// `to` is null or valid for writes.
 unsafe fn put<T>(to: *mut T, value: T) -> u32 {
     if to.is_null() {
         return INVALID_VALUE;
@@ -371,8 +370,9 @@ type Pointer = u64;
 exports! {
     Nothing fn cuInit(driver, _flags: c_uint) {
         static REPORTED: Once = Once::new();
-        // When all else is there: a process that ends at this moment would wait for it, and meet
-        // what comes after. SAFETY: the function may be called at the process's end.
+        // Registered once the driver exists. Otherwise a process that ends meanwhile would wait in
+        // `report` for the driver, and then report the device that opens next.
+        // SAFETY: `report` may run at the process's end.
         REPORTED.call_once(|| unsafe {
             libc::atexit(report);
         });
@@ -449,7 +449,7 @@ exports! {
     }
 
     Context fn cuMemFree_v2(driver, pointer: Pointer) {
-        // The driver frees memory when the device is done with it.
+        // A real driver frees memory once the device no longer uses it.
         finish_all(driver);
         if pointer == 0 || driver.here().memory.free(pointer) {
             SUCCESS
@@ -463,7 +463,7 @@ exports! {
         if memory.is_null() {
             return OUT_OF_MEMORY;
         }
-        // What comes before its time is no right result.
+        // A pattern that is no correct result, to expose reads that come too early.
         libc::memset(memory, 0xA5, bytes);
         driver.state().pinned.insert(memory.addr(), bytes);
         put(pointer, memory)
@@ -496,7 +496,7 @@ exports! {
         }
         let pageable = !driver.state().is_pinned(&copy);
         let code = in_stream(driver, stream, move || copy_2d(driver, &copy));
-        // The driver copies from and to memory that is not pinned before the call returns.
+        // For memory that is not pinned, the driver copies before the call returns.
         if pageable && code == SUCCESS { wait(driver, stream) } else { code }
     }
 
@@ -532,7 +532,7 @@ exports! {
         }
         match Texture::new(&*resource, &*description) {
             Ok(texture) => {
-                // Kernels get its address.
+                // Kernels get its address, so it must not move.
                 let texture = Box::new(texture);
                 let address = (&raw const *texture).addr();
                 driver.state().add_at(address, Handle::Texture(texture));
@@ -594,8 +594,8 @@ exports! {
         if threads <= 0 {
             return INVALID_VALUE;
         }
-        // A block takes a KiB of shared memory in addition to its own, and a multiprocessor has one
-        // more than its largest block needs.
+        // Each block takes 1 KiB of shared memory in addition to its own. A multiprocessor has 1
+        // KiB more than its largest block needs.
         let by_shared = (driver.settings.shared as usize + 1024) / (shared + 1024);
         put(blocks, (2048 / threads).min(by_shared as c_int).min(32))
     }
@@ -678,7 +678,7 @@ exports! {
             Err(code) => return code,
         };
         match driver.state().get(graph) {
-            // A chain: every node but the first waits for one, which is the one before.
+            // A chain: each node but the first depends on exactly one node, the previous one.
             Some(Handle::Graph(chain)) if count == usize::from(!chain.is_empty()) => {
                 chain.push(work);
                 put(node, chain.len())
@@ -772,8 +772,8 @@ unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32
     words(error).map_or(INVALID_VALUE, |(name, _)| unsafe { put(text, name.as_ptr()) })
 }
 
-/// The words of the error; where a finding has killed the context with it, those of the finding
-/// too.
+/// The description of the error. If a finding killed the context with this error, the finding's
+/// text instead.
 ///
 /// # Safety
 /// As the driver's function of this name.
@@ -783,7 +783,8 @@ unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u
     let state = driver.state();
     let killed = driver.devices.iter().any(|device| device.dead.load(Relaxed) == error);
     let found = state.findings.first().filter(|_| error != SUCCESS && killed);
-    // Findings stay as they are until the process ends, on the heap, wherever the list moves.
+    // Findings live on the heap until the process ends, so the pointer stays valid when the list
+    // grows.
     let pointer =
         found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
     // SAFETY: the caller keeps to the function's contract.
@@ -793,22 +794,23 @@ unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u
 /// The value of an attribute, by its number in `CUdevice_attribute`.
 fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
     Some(match attribute {
-        // Threads in a block and along each side of it; blocks along each side of the grid.
+        // Maximum threads per block and along each side of it; then maximum blocks along each side
+        // of the grid.
         1..=3 => 1024,
         4 => 64,
         5 => i32::MAX as u32,
         6 | 7 => 65535,
-        // Shared memory without asking for more.
+        // Bytes of shared memory per block without opting in to more; bytes of constant memory.
         8 => 48 << 10,
         9 => 64 << 10,
-        // Warp.
+        // Threads in a warp.
         10 => WARP,
         11 => settings.pitch,
         12 => 65536,
         // Clock, in kHz.
         13 => 1_000_000,
         16 => settings.multiprocessors,
-        // Memory: clock and width of its bus, second-level cache.
+        // Memory: clock in kHz, bus width in bits, bytes of L2 cache.
         36 => 1_000_000,
         37 => 64,
         38 => 1 << 20,
@@ -823,12 +825,13 @@ fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
 
 const WARP: u32 = 32;
 
-/// The outcome of a copy.
+/// The error code of a copy.
 fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
     result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
 }
 
-/// The queue of a stream. The one without a number takes no work that is not waited for.
+/// The queue of a stream. The default stream (0) has no queue of its own: its work never outlasts
+/// the call.
 fn queue(driver: &Driver, stream: usize) -> Option<Arc<Queue>> {
     match driver.state().get(stream) {
         Some(Handle::Stream(queue)) => Some(queue.clone()),
@@ -857,8 +860,8 @@ fn wait(driver: &Driver, stream: usize) -> u32 {
     queue(driver, stream).map_or(INVALID_HANDLE, |queue| finish(driver, &queue))
 }
 
-/// Does a stream's work, if the settings say so after that of every other stream of the device, the
-/// newest first; the error of its work, if it failed.
+/// Runs a stream's work and returns its error, if any. If the settings say so, first runs the work
+/// of all other streams of the device, the newest first.
 fn finish(driver: &Driver, queue: &Arc<Queue>) -> u32 {
     if driver.settings.order == Order::OthersFirst {
         finish_all_but(driver, Some(queue));
@@ -870,7 +873,7 @@ fn finish(driver: &Driver, queue: &Arc<Queue>) -> u32 {
     }
 }
 
-/// Does the work of every stream of the device.
+/// Runs the work of every stream of the device.
 fn finish_all(driver: &Driver) {
     finish_all_but(driver, None);
 }
@@ -910,7 +913,7 @@ struct LaunchAttribute {
     rest: [u8; 60],
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`, of the first version.
+/// `CUDA_KERNEL_NODE_PARAMS`, first version.
 #[repr(C)]
 struct KernelNode {
     function: usize,
@@ -921,10 +924,11 @@ struct KernelNode {
     extra: *const *mut c_void,
 }
 
-/// A launch with its arguments, ready to be done any number of times; or why it cannot be.
+/// Makes a launch with its arguments, which may run any number of times; or the error that forbids
+/// it.
 ///
 /// # Safety
-/// The parameters are those of the kernel.
+/// `node.parameters` holds the parameters of the kernel.
 unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Result<Work, u32> {
     let &KernelNode { grid, block, shared, .. } = node;
     let (entry, most) = match driver.state().get(node.function) {
@@ -1007,7 +1011,7 @@ struct Copy2D {
     height: usize,
 }
 
-// SAFETY: what the pointers point to is the business of whoever puts the copy into a stream.
+// SAFETY: whoever puts the copy into a stream is responsible for the memory behind its pointers.
 unsafe impl Send for Copy2D {}
 // SAFETY: likewise.
 unsafe impl Sync for Copy2D {}
@@ -1015,7 +1019,7 @@ unsafe impl Sync for Copy2D {}
 const HOST: c_int = 1;
 const DEVICE: c_int = 2;
 
-/// Whether the driver would take a copy.
+/// Whether the driver would accept a copy.
 fn check_2d(driver: &Driver, copy: &Copy2D) -> Result<(), u32> {
     if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
         return Err(driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch"));
@@ -1030,7 +1034,7 @@ fn check_2d(driver: &Driver, copy: &Copy2D) -> Result<(), u32> {
 /// Copies rows, between host and device or within the device.
 ///
 /// # Safety
-/// What is copied on the host may be.
+/// The host rows are valid for reads as a source and for writes as a destination.
 unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
     let memory = &driver.here().memory;
     let mut unknown = None;
@@ -1039,7 +1043,7 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
         let to = (copy.dst_y + row) * copy.dst_pitch + copy.dst_x;
         let (src, dst) =
             (copy.src_device.wrapping_add(from as u64), copy.dst_device.wrapping_add(to as u64));
-        // SAFETY: by the caller's promise.
+        // SAFETY: as the caller promised.
         let result = unsafe {
             match (copy.src_type, copy.dst_type) {
                 (HOST, DEVICE) => {
@@ -1059,7 +1063,7 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
     SUCCESS
 }
 
-/// Reports a copy that read what nothing had written, if it did.
+/// Reports a copy that read memory that nothing had written, if there was one.
 fn note_unknown(driver: &Driver, address: Option<Pointer>) {
     if let Some(address) = address {
         let address = driver.here().memory.describe(address);
@@ -1068,15 +1072,15 @@ fn note_unknown(driver: &Driver, address: Option<Pointer>) {
     }
 }
 
-/// Takes a module: the text of PTX that the driver and the device know, or machine code.
+/// Loads a module: PTX text that driver and device support, or machine code.
 ///
 /// # Safety
-/// The image is one or the other.
+/// `image` points to machine code or to PTX that ends with a zero.
 unsafe fn load(settings: &Settings, image: *const c_char) -> Result<Option<String>, u32> {
     let toolkit = (settings.driver / 1000, settings.driver % 1000 / 10);
-    // The PTX of CUDA 11 is 7, of CUDA 12 is 8, and so on.
+    // PTX 7 belongs to CUDA 11, PTX 8 to CUDA 12, and so on.
     let newest = (toolkit.0.saturating_sub(4), toolkit.1);
-    // SAFETY: an image has four bytes at least.
+    // SAFETY: an image has at least four bytes.
     if unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) } == b"\x7fELF" {
         return if newest < (8, 0) { Err(INVALID_IMAGE) } else { Ok(None) };
     }
@@ -1101,12 +1105,12 @@ unsafe fn load(settings: &Settings, image: *const c_char) -> Result<Option<Strin
     if target > settings.arch { Err(NO_BINARY_FOR_GPU) } else { Ok(Some(text)) }
 }
 
-/// Adds the name of a kernel to the file of those launched.
+/// Appends a kernel's name to the file of launched kernels.
 fn note(driver: &Driver, kernel: &'static str) {
     let Some(path) = &driver.settings.launches else { return };
     if driver.state().seen.insert(kernel) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        // In one piece: other threads write to it as well.
+        // In one write, because other threads append to the file too.
         if let Err(error) =
             file.and_then(|mut file| file.write_all(format!("{kernel}\n").as_bytes()))
         {

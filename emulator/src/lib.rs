@@ -1,24 +1,23 @@
-//! A CUDA driver in software: runs apron's kernels on the host, and checks every access.
+//! A CUDA driver in software: runs apron's kernels on the host and checks every access.
 //!
-//! The library exports the driver's functions that apron calls. Where the environment variable
-//! `APRON_DRIVER` names it, the library loads it instead of NVIDIA's, and runs on it unchanged:
+//! This library exports the driver's functions that apron calls. If the environment variable
+//! `APRON_DRIVER` names it, apron loads it instead of NVIDIA's driver, and runs on it unchanged:
 //! launchers, grids, parameters, passes and scratch are those of a real run. Each kernel has the
-//! same source, compiled for the host here. Nothing of this package is a part of the library, or of
-//! its PTX.
+//! same source, compiled for the host here. Nothing of this package is part of apron or of its PTX.
 //!
 //! | module | what it is |
 //! | --- | --- |
 //! | `driver` | the exported functions: handles, limits, errors, injected faults |
-//! | `memory` | device memory, with a mark for each word of it, and for each byte of words that are touched in parts |
+//! | `memory` | device memory, with a mark for each word, and for each byte of words that are accessed in part |
 //! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules for them |
 //! | `texture` | texture objects |
 //! | `settings` | the settings in `APRON_EMULATOR` |
 //! | `device` | the functions that kernels call, instead of those of `gpu-kernels/src/device` |
 //!
-//! A kernel's violation of the rules is a finding: a line on standard error that names the kernel,
-//! the block, the thread, the line of source and the fault. The launch then fails as it would on a
-//! GPU, the context is dead, and the process ends with exit code 70, however the program handles
-//! the error. `docs/reliability.md` says which faults are detected, and which cannot be.
+//! If a kernel breaks a rule, that is a finding: a line on standard error that names the kernel,
+//! the block, the thread, the line of source and the fault. The launch then fails as on a GPU, the
+//! context is dead, and the process ends with exit code 70, however the program handles the error.
+//! `docs/reliability.md` says which faults are detected, and which cannot be.
 
 mod driver;
 mod machine;
@@ -26,8 +25,8 @@ mod memory;
 mod settings;
 mod texture;
 
-// The kernels, compiled into this package from their own source: as a feature of the package
-// `gpu-kernels`, the emulator would come into the product whenever both are built together.
+// The kernels, compiled into this package from their own source. As a feature of the package
+// `gpu-kernels`, the emulator would become part of the product whenever both are built together.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
 #[path = "../../gpu-kernels/src/border.rs"]
@@ -46,7 +45,7 @@ pub mod pixel;
 pub mod tile;
 use tile::unrolled;
 
-// The studies' kernels likewise.
+// The studies' kernels, compiled from their own source, too.
 #[path = "../../studies/kernels/src/blog.rs"]
 mod blog;
 #[path = "../../studies/kernels/src/class.rs"]
@@ -68,6 +67,6 @@ mod strip;
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
 
-// The kernel of a new project.
+// The kernel of the project that `kernel-builder new` writes.
 #[path = "../../kernel-builder/template/saxpy.rs"]
 mod saxpy;

@@ -1,15 +1,16 @@
-//! A block of threads. Each is a coroutine that runs until it waits for others, all on the thread
-//! that launches.
+//! Runs a block of threads. Each thread is a coroutine that runs until it waits for other threads.
+//! All coroutines run on the CPU thread that launches the kernel.
 //!
-//! Blocks run one after the other, so every run is the same. Orders that only a GPU would show are
-//! detected by rules, not by chance. Each float of shared memory keeps its last writer and readers,
-//! with the number of block barriers and of their warp's barriers passed until then; where a part
-//! of it is written, each byte keeps its last writer. Two accesses are in order if one thread makes
-//! both, if a block barrier stands between them, or a warp's barrier and both are the warp's; two
-//! that are not in order, one of them a write, are a race.
+//! Blocks run one after the other, so every run is the same. Rules, not chance, detect orders that
+//! only a GPU would show. Each float of shared memory records its last writer and readers. The
+//! record also holds the numbers of block barriers and warp barriers passed until then. After a
+//! partial write, each byte records its last writer. Two accesses are in order if one thread makes
+//! both or a block barrier separates them. They are also in order if both belong to one warp and a
+//! barrier of that warp separates them. Two accesses that are not in order are a race if one of
+//! them is a write.
 //!
 //! No thread may touch the floats of an asynchronous copy from its start until the copying thread
-//! has waited for its group; then they count as written by that thread at that moment.
+//! has waited for its group. Then that thread counts as their writer at that moment.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ use crate::frame::Frame;
 use crate::memory::{Memory, Toucher, Wrong};
 use crate::settings::Sabotage;
 
-/// A kernel: the macro `kernel!` makes one of each entry.
+/// A kernel; the macro `kernel!` makes an `Entry` for each entry point.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// Bytes of each parameter.
@@ -35,7 +36,7 @@ pub(crate) struct Entry {
     /// Runs the kernel as the current thread.
     ///
     /// # Safety
-    /// The parameters are those of the kernel.
+    /// `Parameters` holds the values that this kernel takes.
     pub(crate) run: unsafe fn(Parameters),
 }
 
@@ -51,10 +52,10 @@ impl Entry {
 pub(crate) struct Arguments(Vec<Vec<u8>>);
 
 impl Arguments {
-    /// Copies the parameters of a kernel, of which the driver gets the addresses.
+    /// Copies the parameters of a kernel; `addresses` is the array that the driver gets.
     ///
     /// # Safety
-    /// They are the kernel's.
+    /// Each address points to a parameter of `entry`, in order.
     pub(crate) unsafe fn copy(entry: &Entry, addresses: *const *mut c_void) -> Self {
         let copy = |(i, &bytes): (usize, &usize)| {
             // SAFETY: as the caller promised.
@@ -71,10 +72,10 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// The next one.
+    /// Takes the next parameter.
     ///
     /// # Safety
-    /// There is one, of this type.
+    /// A parameter is left, and its type is `T`.
     pub(crate) unsafe fn next<T: Copy + 'static>(&mut self) -> T {
         // SAFETY: as the caller promised.
         let mut value = unsafe { (*self.next).as_ptr().cast::<T>().read_unaligned() };
@@ -97,7 +98,7 @@ impl Parameters {
     }
 }
 
-/// What is launched.
+/// A launch of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     /// Launches are numbered from 1.
@@ -109,10 +110,10 @@ pub(crate) struct Launch<'a> {
     /// Bytes of dynamic shared memory.
     pub(crate) shared: usize,
     pub(crate) memory: &'static Memory,
-    /// Whether the device has asynchronous copies; else they are done at once.
+    /// Whether the device has asynchronous copies; otherwise a copy completes at once.
     pub(crate) asynchronous: bool,
-    /// Whether the kernel may have been launched before those ahead of it had ended, for which its
-    /// threads must wait.
+    /// Whether this kernel may start before earlier kernels end; its threads must then wait for
+    /// those kernels.
     pub(crate) early: bool,
     pub(crate) sabotage: Option<Sabotage>,
 }
@@ -140,27 +141,27 @@ pub(crate) enum Via {
 /// Why a thread stops running.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It waits for its block, which is told whether any thread came with the flag.
+    /// It waits for its block; the barrier returns whether any thread passed `flag`.
     Block { flag: bool },
     /// It waits for its warp.
     Warp,
-    /// It waits for its warp's parts of an instruction that all lanes execute together, which puts
-    /// no accesses in order.
+    /// It waits for all lanes of its warp at an instruction that they execute together. This orders
+    /// no memory accesses.
     Together,
     /// It has left the kernel.
     Done,
-    /// It is at fault.
+    /// It broke a rule or panicked.
     Fault,
 }
 
 type Lane = Coroutine<(), Pause, ()>;
 
 const WARP: usize = 32;
-/// Room for a thread's variables, even where the compiler optimises nothing.
+/// Bytes of stack for a thread's variables, enough even for unoptimised code.
 const STACK: usize = 256 << 10;
 
 thread_local! {
-    /// The machine that runs on this thread.
+    /// The machine that runs kernels on this CPU thread.
     static MACHINE: Cell<*const Machine<'static>> = const { Cell::new(ptr::null()) };
     /// Stacks for the next launch.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
@@ -175,18 +176,18 @@ pub(crate) fn here() -> &'static Machine<'static> {
 
 pub(crate) struct Machine<'a> {
     launch: Launch<'a>,
-    /// The block that runs, and its number.
+    /// The position and the number of the block that runs.
     block: Cell<(i32, i32, i32)>,
     block_number: Cell<u32>,
-    /// The thread that runs, and its place in the block.
+    /// The number of the running thread in its block, and its position there.
     current: Cell<usize>,
     thread: Cell<(i32, i32)>,
     threads: Vec<Thread>,
     shared: Vec<Word>,
-    /// Writers of each byte of the floats that were written in parts.
+    /// Last writers of each byte of the floats that were written in part.
     parts: OnceCell<Vec<[Access; 4]>>,
-    /// Block barriers passed, counted on from block to block; what was before `first` is another
-    /// block's.
+    /// Block barriers passed, counted over all blocks. An access from before `first` belongs to an
+    /// earlier block.
     epoch: Cell<u32>,
     first: Cell<u32>,
     /// Barriers that each warp has passed.
@@ -196,28 +197,28 @@ pub(crate) struct Machine<'a> {
     finding: RefCell<Option<Finding>>,
 }
 
-/// What belongs to one thread.
+/// The state of one thread.
 struct Thread {
     at: (i32, i32),
     yielder: Cell<*const Yielder<(), Pause>>,
-    /// The barrier that it waits at.
+    /// The barrier or warp instruction where it waits.
     site: Cell<&'static Location<'static>>,
-    /// Barriers that it has come to in this block, and stores it has made to device memory.
+    /// Barriers reached in this block, and stores made to device memory.
     barriers: Cell<u32>,
     stores: Cell<u32>,
-    /// Whether it has waited for the kernels ahead.
+    /// Whether it has waited for the earlier kernels.
     waited: Cell<bool>,
-    /// Groups of copies that it has closed.
+    /// Number of copy groups that it has committed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
-    /// Instructions of the whole warp that it has begun, and its parts of the last two: the other
-    /// lanes may still read the older one.
+    /// Number of warp instructions begun, and this lane's operands of the last two. Two are kept
+    /// because other lanes may still read the older ones.
     together: Cell<usize>,
     factors: [Cell<Factors>; 2],
     rows: [Cell<i32>; 2],
 }
 
-/// A lane's parts of two matrices.
+/// A lane's parts of the matrices A and B of a product.
 type Factors = ([u32; 4], [u32; 2]);
 
 /// A float on its way to shared memory.
@@ -233,8 +234,8 @@ struct Word {
     value: Cell<u32>,
     written: Cell<Written>,
     writer: Access,
-    /// The last reader; `several` if other threads of its warp have read since the same barrier of
-    /// the warp, `crossed` if threads of other warps have since the same barrier of the block.
+    /// The last reader. `several`: other threads of its warp have read since the warp's last
+    /// barrier. `crossed`: threads of other warps have read since the block's last barrier.
     reader: Access,
 }
 
@@ -243,9 +244,10 @@ struct Word {
 enum Written {
     #[default]
     Whole,
-    /// By an asynchronous copy that is in flight.
+    /// By an asynchronous copy in flight.
     Copy,
-    /// Its bytes have writers of their own; its own writer tells only in which block that was.
+    /// Byte by byte: each byte has its own writer. The float's `writer` only tells which block
+    /// wrote.
     InParts,
 }
 
@@ -260,7 +262,7 @@ struct Access {
 }
 
 impl Access {
-    /// Becomes the same as another.
+    /// Copies another access.
     fn set(&self, other: &Self) {
         let Self { epoch, warp_epoch, thread, several, crossed, site } = self;
         epoch.set(other.epoch.get());
@@ -361,7 +363,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Runs a block to its end; `None` if a thread is at fault.
+    /// Runs a block to its end; `None` if a thread faults.
     fn run_block(&self, lanes: &mut [Lane]) -> Option<()> {
         let mut pauses: Vec<Option<Pause>> = vec![None; lanes.len()];
         loop {
@@ -392,7 +394,8 @@ impl<'a> Machine<'a> {
             if all.clone().all(|thread| pauses[thread] == Some(Pause::Done)) {
                 return Some(());
             }
-            // Threads that wait for less than the block were released above, if possible.
+            // The loop above has released every complete warp, so these threads wait for lanes that
+            // did not arrive.
             let stuck =
                 all.clone().find(|thread| !waits(thread) && pauses[*thread] != Some(Pause::Done));
             let missing = match stuck {
@@ -433,7 +436,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Runs a thread until it stops; `None` if it is at fault.
+    /// Runs a thread until it stops; `None` if it faults.
     fn resume(&self, thread: usize, lane: &mut Lane) -> Option<Pause> {
         self.current.set(thread);
         self.thread.set(self.threads[thread].at);
@@ -443,7 +446,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether all these threads wait at one barrier of the source.
+    /// `None`, with a finding, unless all these threads wait at one place in the source.
     fn same_site(&self, mut threads: std::ops::Range<usize>, what: &str) -> Option<()> {
         let first = threads.start;
         let site = self.threads[first].site.get();
@@ -487,7 +490,7 @@ impl<'a> Machine<'a> {
     }
 
     fn suspend(&self, pause: Pause) {
-        // SAFETY: a thread's yielder is there while the thread runs.
+        // SAFETY: the thread runs, so its yielder exists.
         unsafe { &*self.threads[self.current.get()].yielder.get() }.suspend(pause);
     }
 
@@ -513,8 +516,8 @@ impl<'a> Machine<'a> {
         if self.launch.sabotage == Some(Sabotage::NoEnd) { 0 } else { self.launch.grid[1] as i32 }
     }
 
-    /// Waits for the block or the warp; whether any thread of the block came to its barrier with
-    /// the flag.
+    /// Waits for the block or the warp. Returns whether any thread of the block reached its last
+    /// barrier with the flag.
     #[track_caller]
     pub(crate) fn wait(&self, pause: Pause) -> bool {
         let thread = &self.threads[self.current.get()];
@@ -527,9 +530,9 @@ impl<'a> Machine<'a> {
         self.any.get()
     }
 
-    /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together,
-    /// whose parts are where the manual of PTX puts them for `mma.m16n8k32` of bytes; `times` says
-    /// what two bytes make.
+    /// The lane's part of `sums + a * b`, a product of two matrices that the warp's lanes hold
+    /// together. The PTX manual gives the layout for `mma.m16n8k32` of bytes. `times` multiplies
+    /// two bytes.
     #[track_caller]
     pub(crate) fn product(
         &self,
@@ -542,7 +545,7 @@ impl<'a> Machine<'a> {
         let rows = [lane / 4, lane / 4 + 8];
         let columns = [2 * (lane % 4), 2 * (lane % 4) + 1];
         let mut result = sums;
-        // Four neighbouring elements of a row, or of a column, are the bytes of one word.
+        // Each word holds four neighbouring elements of a row of A, or of a column of B.
         for k in (0..32).step_by(4) {
             let (holder, part) = (k / 4 % 4, k / 16);
             let word_of_a =
@@ -558,8 +561,8 @@ impl<'a> Machine<'a> {
         result
     }
 
-    /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first
-    /// byte of one, as the manual of PTX has it for `ldmatrix`.
+    /// The lane's words of four matrices in shared memory. Each lane passes the first byte of one
+    /// matrix row, as for `ldmatrix` in the PTX manual.
     #[track_caller]
     pub(crate) fn matrices(&self, byte: i32) -> [u32; 4] {
         if byte % 16 != 0 {
@@ -576,23 +579,23 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// The word that the lane gives whose number differs from this one's in the bits of `apart`, as
-    /// the manual of PTX has it for `shfl.sync.bfly`.
+    /// The word of the lane whose number is this lane's XOR `apart`, as for `shfl.sync.bfly` in the
+    /// PTX manual.
     #[track_caller]
     pub(crate) fn exchanged(&self, word: u32, apart: u32) -> u32 {
         let (warp, lane, turn) = self.together(|thread, turn| thread.rows[turn].set(word as i32));
         warp[(lane ^ apart as usize) % WARP].rows[turn].get() as u32
     }
 
-    /// A bit for each lane that says yes, as the manual of PTX has it for `vote.sync.ballot`.
+    /// A bit for each lane that says yes, as for `vote.sync.ballot` in the PTX manual.
     #[track_caller]
     pub(crate) fn ballot(&self, yes: bool) -> u32 {
         let (warp, _, turn) = self.together(|thread, turn| thread.rows[turn].set(yes.into()));
         (0..WARP).fold(0, |lanes, lane| lanes | (warp[lane].rows[turn].get() as u32) << lane)
     }
 
-    /// The threads of this one's warp, when all of them have given their part of an instruction;
-    /// this one's lane; and which turn's parts they are.
+    /// Stores this lane's operands of a warp instruction by `give` and waits for the other lanes.
+    /// Returns the warp's threads, this lane's number, and the slot of the operands.
     #[track_caller]
     fn together(&self, give: impl Fn(&Thread, usize)) -> (&[Thread], usize, usize) {
         let current = self.current.get();
@@ -620,7 +623,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The first word of so many bytes at an address that must be a multiple of them.
+    /// The first word of `bytes` bytes at an address that must be a multiple of `bytes`.
     #[inline(always)]
     #[track_caller]
     fn aligned(&self, address: usize, bytes: usize, does: &str) -> usize {
@@ -651,7 +654,7 @@ impl<'a> Machine<'a> {
         words
     }
 
-    /// Reads one byte or two by the read-only path.
+    /// Reads one byte or two, by the read-only path or plainly.
     #[inline]
     #[track_caller]
     pub(crate) fn load_part<const BYTES: usize>(&self, address: usize, via: Via) -> u32 {
@@ -695,7 +698,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Changes the first value of a launch that is stored, if that is the sabotage.
+    /// Flips a bit of the launch's first stored value if the settings ask for that sabotage.
     #[inline(always)]
     fn spoil(&self, value: &mut u32) {
         if self.launch.sabotage == Some(Sabotage::OnePixel) {
@@ -706,7 +709,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Adds to a word; returns what it was before.
+    /// Adds to a word; returns the previous value.
     #[track_caller]
     pub(crate) fn add(&self, address: usize, value: u32) -> u32 {
         let word = self.aligned(address, 4, "adds to");
@@ -751,7 +754,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The words of shared memory from `index` on.
+    /// `count` words of shared memory from `index` on.
     #[inline(always)]
     #[track_caller]
     fn shared(&self, index: i32, count: usize, does: &str) -> &[Word] {
@@ -782,8 +785,8 @@ impl<'a> Machine<'a> {
         self.end(MISALIGNED_ADDRESS, &text)
     }
 
-    /// Whether an earlier access in this block is ordered before one that the current thread makes
-    /// now.
+    /// Whether an earlier access in this block is ordered before an access that the current thread
+    /// makes now.
     #[inline(always)]
     fn ordered(&self, access: &Access) -> bool {
         let (now, then) = (self.current.get(), access.thread.get() as usize);
@@ -890,8 +893,8 @@ impl<'a> Machine<'a> {
         self.note(writer);
     }
 
-    /// Checks that the current thread's write of a float, or of a byte of it, comes in order after
-    /// the float's reads.
+    /// Checks that the current thread's write of a float, or of a byte of it, is ordered after the
+    /// float's reads.
     #[inline(always)]
     #[track_caller]
     fn unread(&self, what: &str, index: i32, reader: &Access) {
@@ -912,7 +915,7 @@ impl<'a> Machine<'a> {
         &parts[index as usize]
     }
 
-    /// Checks a read of some bytes of a float whose bytes have writers of their own.
+    /// Checks a read of some bytes of a float whose bytes have their own writers.
     #[cold]
     #[track_caller]
     fn read_parts(&self, index: i32, word: &Word, bytes: Range<usize>) {
@@ -925,7 +928,7 @@ impl<'a> Machine<'a> {
                 self.race("reads", "byte", byte, "a write", writer);
             }
         }
-        // What is ordered before all that the block does from now on needs one writer only.
+        // If later accesses of the block are ordered after all four writes, one writer is enough.
         let ordered = self.first.get()..self.epoch.get();
         if parts.iter().all(|writer| ordered.contains(&writer.epoch.get())) {
             word.writer.set(&parts[0]);
@@ -933,7 +936,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Checks that the current thread's write of some bytes of a float comes in order after other
+    /// Checks that the current thread's write of some bytes of a float is ordered after earlier
     /// writes.
     #[cold]
     #[track_caller]
@@ -978,7 +981,7 @@ impl<'a> Machine<'a> {
             self.copied("writes", index, &word.writer);
         }
         if !known {
-            // Another block's writers are nobody's.
+            // Writers in earlier blocks do not count.
             parts.iter().for_each(|writer| writer.epoch.set(0));
         } else if word.written.get() == Written::Whole {
             parts.iter().for_each(|writer| writer.set(&word.writer));
@@ -987,7 +990,7 @@ impl<'a> Machine<'a> {
         self.note(&word.writer);
         self.write_parts(index, bytes.clone());
         self.unread("byte", byte, &word.reader);
-        // A loop: in a closure, the line noted would be this one.
+        // A loop, because a closure would make `note` record the closure's own line.
         for writer in &parts[bytes.clone()] {
             self.note(writer);
         }
@@ -997,8 +1000,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether a write to shared memory is lost to sabotage: those of the block's last thread
-    /// before its first barrier.
+    /// Whether sabotage drops this write to shared memory: it drops the writes of the block's last
+    /// thread before its first barrier.
     #[inline(always)]
     fn drops(&self) -> bool {
         let last = self.threads.len() - 1;
@@ -1080,13 +1083,13 @@ fn lane(thread: usize) -> std::io::Result<Lane> {
     }))
 }
 
-/// File and line.
+/// File name and line of a place in the source.
 fn place(site: &Location<'_>) -> String {
     let file = site.file().rsplit(['/', '\\']).next().unwrap_or_default();
     format!("{file}:{}", site.line())
 }
 
-/// Checks the launch against a directive of the kernel, such as `.maxntid 512, 1, 1`.
+/// Checks the launch against a kernel's directive, such as `.maxntid 512, 1, 1`.
 #[track_caller]
 pub(crate) fn directive(text: &str) {
     let machine = here();
@@ -1107,12 +1110,12 @@ mod tests {
     use super::*;
     use crate::device::*;
 
-    /// What threads of a block do.
+    /// A step of a test kernel.
     #[derive(Clone, Copy)]
     enum Step {
         /// Every thread does it.
         All(fn(u64)),
-        /// The thread of this number does it, with the address of the launch.
+        /// Only this thread of each block does it; the argument is the launch's address.
         By(i32, fn(u64)),
         /// All wait for their warp.
         Warp,
@@ -1126,7 +1129,7 @@ mod tests {
         ($thread:literal, |$at:ident| $act:expr) => {
             Step::By($thread, |$at: u64| {
                 let _ = $at;
-                // SAFETY: the emulator checks what it does.
+                // SAFETY: the emulator checks every access of the step.
                 #[allow(unused_unsafe)]
                 let _ = unsafe { $act };
             })
@@ -1139,7 +1142,7 @@ mod tests {
         }
     }
 
-    // The same, which does not wait for the kernels ahead of it as those of `kernel!` do.
+    // The same kernel, but without the wait for earlier kernels that `kernel!` inserts.
     inventory::submit! {
         Entry {
             name: "hasty",
@@ -1150,7 +1153,7 @@ mod tests {
     }
 
     unsafe fn follow(steps: *const [Step], at: u64) {
-        // SAFETY: the steps are there while the launch runs.
+        // SAFETY: the steps live as long as the launch.
         for &step in unsafe { &*steps } {
             match step {
                 Step::All(act) => act(at),
@@ -1177,11 +1180,11 @@ mod tests {
     const SHARED: usize = 30;
 
     impl Device {
-        /// The allocation's first bytes are those.
+        /// `written` initialises the allocation's first bytes.
         fn new(bytes: usize, written: &[u8]) -> Self {
             let memory = Box::leak(Box::new(Memory::new(0, 1 << 20)));
             let at = memory.allocate(bytes).unwrap();
-            // SAFETY: the bytes are there.
+            // SAFETY: the slice has `written.len()` bytes.
             unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();
             Self {
                 memory,
@@ -1194,13 +1197,13 @@ mod tests {
             }
         }
 
-        /// Two blocks of two warps do the steps; the finding.
+        /// Runs the steps in two blocks of two warps; returns the finding's text.
         fn finds(&self, steps: &[Step]) -> String {
             let entry = Entry::find(self.entry).unwrap();
             let (steps, at) = (&raw const *steps, self.at);
             let addresses =
                 [(&raw const steps).cast_mut().cast(), (&raw const at).cast_mut().cast::<c_void>()];
-            // SAFETY: they are the script's.
+            // SAFETY: both point to a parameter of `script`.
             let arguments = unsafe { Arguments::copy(entry, addresses.as_ptr()) };
             self.launches.update(|number| number + 1);
             let done = Machine::run(Launch {
@@ -1220,7 +1223,7 @@ mod tests {
 
         fn read<const N: usize>(&self) -> [u8; N] {
             let mut bytes = [0; N];
-            // SAFETY: there is room for them.
+            // SAFETY: `bytes` has room for N bytes.
             let unknown = unsafe { self.memory.download(bytes.as_mut_ptr(), self.at, N) };
             assert_eq!(unknown, Ok(None));
             bytes
@@ -1233,7 +1236,7 @@ mod tests {
         assert!(found.contains(what), "\"{found}\" does not say \"{what}\"");
     }
 
-    /// Two blocks share device memory: what one block's threads do, the other's do beside it.
+    /// Each block's own word: two blocks run every step and share device memory.
     fn own(at: u64) -> u64 {
         at + 4 * block_x() as u64
     }
@@ -1459,7 +1462,7 @@ mod tests {
             assert_eq!(device("hasty", false).finds(&[step]), "");
             assert_eq!(device("script", true).finds(&[step]), "");
         }
-        // Each thread waits for itself.
+        // A thread's wait covers no other thread.
         let wait = by!(0, |_at| wait_for_kernels_ahead());
         assert_eq!(device("hasty", true).finds(&[wait, read]), "");
         assert_finds(
@@ -1512,7 +1515,7 @@ mod tests {
             &format!("writes byte 6 {race} a read of thread (0, 0, 0)"),
         );
         assert_eq!(device.finds(&[whole, Block, read, Block, write[2]]), "");
-        // The first block's bytes are not the second's.
+        // A write in the first block does not count in the second.
         let once = [
             by!(0, |_at| if block_x() == 0 {
                 Shared::dynamic().store_u8(7, 0)
@@ -1543,7 +1546,7 @@ mod tests {
         assert_eq!(device.finds(&[write[1], Block, copy, done, Block, write[2], Block, read]), "");
     }
 
-    /// Elements of two matrices: any byte, unsigned and signed.
+    /// Elements of two matrices: any byte, unsigned in A and signed in B.
     fn element_of_a(row: usize, column: usize) -> u8 {
         (row * 37 + column * 101 + row * column) as u8
     }
@@ -1552,8 +1555,8 @@ mod tests {
         (row * 59 + column * 83 + 5 * row * column + 128) as u8 as i8
     }
 
-    /// A lane's parts of them, from the table in the manual of PTX; then its sums go where they
-    /// belong among 16 rows of 8.
+    /// Multiplies the two matrices: a lane's parts follow the table in the PTX manual. The lane
+    /// stores its sums into the 16 by 8 result.
     fn multiply<const SIGNED: bool>(at: u64) {
         let lane = thread_x() as usize % 32;
         let (group, turn) = (lane / 4, lane % 4);
@@ -1580,7 +1583,7 @@ mod tests {
     #[test]
     fn products_of_matrices() {
         products(multiply::<false>, |a, b| i32::from(a) * i32::from(b));
-        // The same bytes, of which the other ones have a sign.
+        // The same bytes, but A's are signed and B's are not.
         products(multiply::<true>, |a, b| i32::from(a as i8) * i32::from(b as u8));
     }
 
@@ -1604,8 +1607,8 @@ mod tests {
 
     #[test]
     fn matrices_from_shared_memory() {
-        // Rows lie 16 bytes apart, the last one first; each lane writes a row's word, and reads
-        // what the manual says.
+        // Rows lie 16 bytes apart, the last one first. Each lane stores words of rows, and reads
+        // the words that the PTX manual names.
         fn load(at: u64) {
             let (warp, lane, shared) = (thread_x() / 32, thread_x() % 32, Shared::dynamic());
             let mine = at + 512 * (2 * block_x() + warp) as u64;
@@ -1659,7 +1662,7 @@ mod tests {
             &[alone, Warp],
             "waits at a barrier of the warp that not all threads reach: thread (3, 0, 0) waits at",
         );
-        // It is no barrier.
+        // The instruction is not a barrier.
         let all = Step::All(|_at| {
             // SAFETY: the emulator checks it.
             unsafe { mma([0; 4], [0; 4], [0; 2]) };

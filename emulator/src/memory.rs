@@ -1,9 +1,8 @@
-//! Device memory: words, and a mark for each that says whether it is allocated and who wrote and
-//! read it last.
+//! Device memory: words, and a mark for each. The mark says whether the word is allocated, and who
+//! wrote and read it last.
 //!
-//! Kernels mostly touch whole words, so that one mark stands for four bytes. A word that a kernel
-//! or a copy touches in part gets a mark for each byte, and goes back to one when it is touched as
-//! a whole.
+//! Kernels mostly access whole words, so one mark stands for four bytes. A partial access by a
+//! kernel or a copy gives each byte its own mark. An access to the whole word can merge them again.
 //!
 //! Device addresses are not host addresses: a program that dereferences one on the host crashes, as
 //! with a GPU.
@@ -18,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The first address of the first device.
 const BASE: u64 = 0x7a00_0000_0000;
-/// From there to the first address of the next device.
+/// Bytes from there to the first address of the next device.
 const DEVICE: u64 = 1 << 40;
 /// Allocations begin at multiples of this many bytes, as the driver's do.
 const ALIGNMENT: usize = 512;
@@ -35,8 +34,8 @@ pub(crate) struct Toucher {
     pub(crate) thread: u32,
 }
 
-/// Bits of a packed toucher. Cut-off bits can make two touchers look like one: a fault may be
-/// missed, but never invented.
+/// Bits of a packed `Toucher`. Cut-off bits can make two touchers look the same: the emulator may
+/// miss a fault, but never invents one.
 const LAUNCH_BITS: u32 = 26;
 const BLOCK_BITS: u32 = 26;
 const THREAD_BITS: u32 = 10;
@@ -63,38 +62,38 @@ impl Toucher {
     }
 }
 
-/// The state of a word or a byte: what is known of it, and the last writer. A state of 0 is in no
-/// allocation.
+/// The state of a word or a byte: one of four marks, and the last writer. State 0 means that no
+/// allocation holds it.
 const ALLOCATED: u64 = 1;
-/// Of words alone: [`Parts`] has a state for each byte.
+/// For words only: [`Parts`] has a state for each byte.
 const IN_PARTS: u64 = 2;
 const WRITTEN: u64 = 3;
 const KIND: u64 = 3;
 const WRITER: u32 = 2;
 
-/// The last reader: whether by the read-only path, its thread, and as much of the launch's number
-/// as there is room for.
+/// Bit of a packed reader: it read by the read-only path. The other bits are its thread's number
+/// and the low bits of the launch's number.
 const READ_ONLY: u32 = 1;
 
 /// A faulty access.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It is in no allocation.
+    /// The address is in no allocation.
     OutOfBounds,
-    /// Nothing has written it.
+    /// Nothing has written the word or byte.
     NotWritten,
     /// This thread has written it in the same launch.
     WrittenBy(Toucher),
-    /// A thread of this number has read it in the same launch, by the read-only path or not.
+    /// A thread of this number has read it in the same launch.
     ReadBy { thread: u32, read_only: bool },
     /// Several threads add to it in the same launch.
     AddedTo,
 }
 
-/// What an access to a word gives, or the first byte of the word that is wrong.
+/// The result of an access to a word, or the first byte of the word that is at fault.
 pub(crate) type Outcome<T> = Result<T, (usize, Wrong)>;
 
-/// Whether the thread may read what has this state.
+/// Whether the thread may read a word or byte of this state.
 #[inline(always)]
 fn readable(state: u64, by: Toucher, read_only: bool) -> Result<(), Wrong> {
     if state & KIND != WRITTEN {
@@ -107,7 +106,7 @@ fn readable(state: u64, by: Toucher, read_only: bool) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether the thread may write what has this state.
+/// Whether the thread may write a word or byte of this state.
 #[inline(always)]
 fn writable(state: u64, by: Toucher) -> Result<(), Wrong> {
     if state & ALLOCATED == 0 {
@@ -120,7 +119,7 @@ fn writable(state: u64, by: Toucher) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether no other thread has read what has this reader, nor this one by the read-only path.
+/// Fails if another thread of the launch is the last reader, or any thread by the read-only path.
 #[inline(always)]
 fn unread(reader: u32, by: Toucher) -> Result<(), Wrong> {
     if reader >> (THREAD_BITS + 1) == by.launch << (THREAD_BITS + 1) >> (THREAD_BITS + 1) {
@@ -137,32 +136,32 @@ fn reader(by: Toucher, read_only: bool) -> u32 {
     by.launch << (THREAD_BITS + 1) | by.thread << 1 | if read_only { READ_ONLY } else { 0 }
 }
 
-/// Marks of a word that is touched in parts.
+/// Marks of a word that is accessed in part.
 struct Parts {
     states: [AtomicU64; 4],
     readers: [AtomicU32; 4],
-    /// The last launch that added to the word and did not write it otherwise since, and, in the
-    /// lowest bit, whether several of its threads did.
+    /// The last launch that added to the word, unless it has been written otherwise since. The
+    /// lowest bit says whether several of the launch's threads added.
     adders: AtomicU32,
 }
 
 impl Parts {
-    /// Whether the launch adds to the word; if so, whether several of its threads do.
+    /// Whether several threads of the launch add to the word; `None` if none does.
     fn adders(&self, by: Toucher) -> Option<bool> {
         let adders = self.adders.load(Relaxed);
         (adders >> 1 == by.launch << 1 >> 1).then_some(adders & 1 != 0)
     }
 
-    /// Refuses what orders nothing: an access to a word to which several threads of the launch add.
+    /// Refuses an access to a word that several threads of the launch add to: nothing orders it.
     fn alone(&self, by: Toucher) -> Outcome<()> {
         if self.adders(by) == Some(true) { Err((0, Wrong::AddedTo)) } else { Ok(()) }
     }
 }
 
-/// Words whose parts are allocated together.
+/// Words that get their `Parts` in one allocation.
 const PAGE: usize = 4096;
 
-/// The bits of some of a word's bytes.
+/// A mask of these bytes of a word.
 #[inline(always)]
 fn mask(bytes: &Range<usize>) -> u32 {
     u32::MAX >> (8 * (4 - bytes.len())) << (8 * bytes.start)
@@ -173,20 +172,20 @@ pub(crate) struct Memory {
     words: Box<[AtomicU32]>,
     states: Box<[AtomicU64]>,
     readers: Box<[AtomicU32]>,
-    /// Of pages that were ever touched in parts.
+    /// `Parts` of each page with a word that was accessed in part.
     parts: Box<[OnceLock<Box<[Parts]>>]>,
-    /// Held by whoever goes from a word's one mark to four: launches of two host threads may touch
-    /// bytes of one word.
+    /// Held while a word's one mark becomes four: launches of two host threads may access bytes of
+    /// one word.
     splitting: Mutex<()>,
-    /// Bytes of each allocation, by the offset where it begins.
+    /// Size in bytes of each allocation, by its offset.
     allocations: Mutex<BTreeMap<usize, usize>>,
     total: usize,
 }
 
 impl Memory {
-    /// Memory of a device, of which `total` bytes can be allocated.
+    /// The memory of a device; `total` bytes of it can be allocated.
     pub(crate) fn new(device: u32, total: usize) -> Self {
-        // Guards, and gaps that no allocation fits into, take room too.
+        // Guards take room too, and so do gaps too small for an allocation.
         let words = (total + total / 2 + (64 << 20)) / 4;
         // SAFETY: all-zero bytes are an atomic integer of zero.
         unsafe {
@@ -251,13 +250,13 @@ impl Memory {
         true
     }
 
-    /// The index of the word at an address, or around it; too large where there is none.
+    /// The index of the word that holds an address; out of range if there is none.
     #[inline(always)]
     pub(crate) fn word(&self, address: usize) -> usize {
         address.wrapping_sub(self.base as usize) / 4
     }
 
-    /// Reads a word on behalf of a thread.
+    /// Reads a word for a thread.
     #[inline]
     pub(crate) fn load(&self, word: usize, by: Toucher, read_only: bool) -> Outcome<u32> {
         let Some(state) = self.states.get(word) else { return Err((0, Wrong::OutOfBounds)) };
@@ -270,7 +269,7 @@ impl Memory {
         Ok(self.words[word].load(Relaxed))
     }
 
-    /// Writes a word on behalf of a thread.
+    /// Writes a word for a thread.
     #[inline]
     pub(crate) fn store(&self, word: usize, value: u32, by: Toucher) -> Outcome<()> {
         let Some(state) = self.states.get(word) else { return Err((0, Wrong::OutOfBounds)) };
@@ -285,7 +284,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The marks of a word's bytes, which it has from now on; `None` where it is in no allocation.
+    /// Gives the word a mark for each byte and returns the marks; `None` if no allocation holds it.
     fn parts(&self, word: usize) -> Option<&Parts> {
         let state = self.states.get(word)?.load(Acquire);
         if state == 0 {
@@ -302,7 +301,7 @@ impl Memory {
         Some(parts)
     }
 
-    /// Gives each byte what is known of the word.
+    /// Gives each byte the mark of its word.
     fn split(&self, word: usize, parts: &Parts) {
         let _splitting = self.splitting.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.states[word].load(Relaxed);
@@ -316,7 +315,7 @@ impl Memory {
         self.states[word].store(IN_PARTS, Release);
     }
 
-    /// Reads some of a word's bytes on behalf of a thread; the first is the result's lowest.
+    /// Reads some bytes of a word for a thread; the first is the result's lowest.
     #[inline]
     pub(crate) fn load_part(
         &self,
@@ -335,7 +334,7 @@ impl Memory {
         Ok((self.words[word].load(Relaxed) & mask(&bytes)) >> (8 * bytes.start))
     }
 
-    /// Writes some of a word's bytes on behalf of a thread, the value's lowest first.
+    /// Writes some bytes of a word for a thread, the value's lowest first.
     #[inline]
     pub(crate) fn store_part(
         &self,
@@ -356,18 +355,19 @@ impl Memory {
         }
         parts.adders.store(0, Relaxed);
         let (mask, value) = (mask(&bytes), value << (8 * bytes.start));
-        // Another host thread's launch may write the other bytes.
+        // The launch of another host thread may write the other bytes.
         let update = |word| Some(word & !mask | value & mask);
         let _ = self.words[word].fetch_update(Relaxed, Relaxed, update);
         Ok(())
     }
 
-    /// Reads a word that is in parts, or may not be read.
+    /// Reads a word whose bytes have their own marks, or that may not be read.
     #[cold]
     fn load_parts(&self, word: usize, by: Toucher, read_only: bool) -> Outcome<u32> {
         let value = self.load_part(word, 0..4, by, read_only)?;
         let parts = self.parts(word).ok_or((0, Wrong::OutOfBounds))?;
-        // Who wrote it does not matter when another launch did: one mark is enough again.
+        // If no byte's writer belongs to this launch, the writers do not matter: one mark is enough
+        // again.
         if !parts.states.iter().any(|state| by.same_launch(state.load(Relaxed) >> WRITER)) {
             self.readers[word].store(reader(by, read_only), Relaxed);
             self.states[word].store(WRITTEN, Relaxed);
@@ -375,7 +375,7 @@ impl Memory {
         Ok(value)
     }
 
-    /// Writes a word that is in parts, and no longer is then; or that is in no allocation.
+    /// Writes a whole word, after which one mark is enough; fails if no allocation holds it.
     #[cold]
     fn store_parts(&self, word: usize, value: u32, by: Toucher) -> Outcome<()> {
         self.store_part(word, 0..4, value, by)?;
@@ -383,8 +383,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Adds to a word on behalf of a thread; returns what it was before. Nothing orders what the
-    /// launch's threads add, nor anything else that another thread does to the word.
+    /// Adds to a word for a thread; returns the previous value. Nothing orders the additions of a
+    /// launch's threads, nor any other access by another thread.
     pub(crate) fn add(&self, word: usize, value: u32, by: Toucher) -> Outcome<u32> {
         let parts = self.parts(word).ok_or((0, Wrong::OutOfBounds))?;
         let adders = parts.adders(by);
@@ -404,7 +404,7 @@ impl Memory {
             own |= state >> WRITER == by.pack();
         }
         let several = match adders {
-            // What it wrote before is a plain write for the others.
+            // This thread's earlier plain write still counts as a write for the other threads.
             None if own => None,
             None => Some(false),
             Some(several) => Some(several || !own),
@@ -433,7 +433,7 @@ impl Memory {
         }
     }
 
-    /// The words in which bytes lie, and which bytes of each these are.
+    /// The words that hold these bytes, and the bytes of each.
     fn words(
         &self,
         address: u64,
@@ -458,12 +458,11 @@ impl Memory {
     }
 
     /// Copies from the host.
-    ///
     /// # Safety
-    /// `len` bytes can be read at `from`.
+    /// `from` is valid for reads of `len` bytes.
     pub(crate) unsafe fn upload(&self, to: u64, from: *const u8, len: usize) -> Result<(), String> {
         let bytes = self.bytes(to, len)?;
-        // SAFETY: the bytes lie in the memory; those on the host by the caller's promise.
+        // SAFETY: the bytes lie in the memory; the host's bytes are valid by the caller's promise.
         unsafe { bytes.copy_from_nonoverlapping(from, len) };
         self.written(to, len);
         Ok(())
@@ -472,7 +471,7 @@ impl Memory {
     /// Copies to the host; also returns the address of the first byte that nothing has written.
     ///
     /// # Safety
-    /// `len` bytes can be written at `to`.
+    /// `to` is valid for writes of `len` bytes.
     pub(crate) unsafe fn download(
         &self,
         to: *mut u8,
@@ -510,7 +509,7 @@ impl Memory {
         Ok(unknown)
     }
 
-    /// Sets `count` elements to a value of so many bytes.
+    /// Sets `count` elements to `value`.
     pub(crate) fn fill(&self, to: u64, value: &[u8], count: usize) -> Result<(), String> {
         let len = value.len().saturating_mul(count);
         let bytes = self.bytes(to, len)?;
@@ -527,7 +526,7 @@ impl Memory {
         Ok(())
     }
 
-    /// An address in words: where it lies in the allocation nearest to it.
+    /// Describes an address by its place relative to the nearest allocation.
     pub(crate) fn describe(&self, address: u64) -> String {
         let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
@@ -579,7 +578,7 @@ mod tests {
         assert_eq!(memory.load_part(word, 1..2, thread(2, 0), true), Ok(2));
         assert!(in_parts());
         assert_eq!(memory.store_part(word, 0..1, 0x0809, thread(2, 1)), Ok(()));
-        // The byte's writer is known only in parts.
+        // Only the byte's own mark records this writer.
         assert_eq!(memory.load(word, thread(2, 1), false), Ok(0x0403_0209));
         assert!(in_parts());
         assert_eq!(memory.load(word, thread(3, 5), true), Ok(0x0403_0209));
@@ -629,7 +628,7 @@ mod tests {
         let (from, to) = (memory.allocate(13).unwrap(), memory.allocate(13).unwrap());
         let bytes = [1, 2, 3, 4, 5, 6, 7];
         let mut back = [0; 7];
-        // SAFETY: the bytes are there, and room for them.
+        // SAFETY: both slices have 7 bytes.
         unsafe {
             assert_eq!(memory.upload(from + 3, bytes.as_ptr(), 7), Ok(()));
             assert_eq!(memory.download(back.as_mut_ptr(), from + 3, 7), Ok(None));

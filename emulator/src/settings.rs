@@ -2,38 +2,37 @@
 
 use std::path::PathBuf;
 
-/// The device, and the faults to inject.
+/// The device's properties, and the faults to inject.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How many devices there are.
+    /// Number of devices.
     pub(crate) devices: u32,
     /// Compute capability, as 10 * major + minor.
     pub(crate) arch: u32,
     pub(crate) multiprocessors: u32,
     /// Bytes of device memory.
     pub(crate) memory: usize,
-    /// Bytes of shared memory that a block can have at most.
+    /// Most bytes of shared memory that a block can have.
     pub(crate) shared: u32,
-    /// Bytes that copies by rows may have from one row to the next.
+    /// Most bytes from one row to the next in a 2D copy.
     pub(crate) pitch: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
-    /// Seconds that a launch may take; then the process ends, and reports that the kernel does not
-    /// end.
+    /// Seconds that a launch may take; after that the process ends and reports an endless kernel.
     pub(crate) limit: u32,
-    /// Milliseconds that it takes to open a device.
+    /// Milliseconds that opening a device takes.
     pub(crate) opening: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
-    /// What the names of the kernels begin with that are sabotaged: nothing, for all.
+    /// Prefix of the names of kernels to sabotage; empty for all.
     pub(crate) kernels: String,
-    /// When work in streams is done.
+    /// When work in streams runs.
     pub(crate) order: Order,
-    /// A file to add the name of each kernel to that is launched.
+    /// A file that collects the names of launched kernels.
     pub(crate) launches: Option<PathBuf>,
 }
 
-/// Call number `call` (from 1) of a driver's function that fails with this error.
+/// Call number `call` (from 1) of a driver function, which fails with this error.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) function: String,
@@ -41,14 +40,15 @@ pub(crate) struct Failure {
     pub(crate) code: u32,
 }
 
-/// When work in streams is done, within what the driver's contract permits.
+/// When work in streams runs, within the driver's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// When a call waits for it, and no other stream's work.
+    /// When a call waits for it; no other stream's work runs then.
     Late,
-    /// Likewise, but what waits in every other stream is done before, the newest stream's first.
+    /// When a call waits for it; the work of all other streams runs first, the newest stream's
+    /// first.
     OthersFirst,
-    /// When it is put into the stream.
+    /// When it enters the stream.
     Early,
 }
 
@@ -57,22 +57,24 @@ pub(crate) enum Order {
 pub(crate) enum Sabotage {
     /// No thread waits at this barrier, counted from 1 in each block.
     MissingBarrier(u32),
-    /// The first value that the first thread of a launch stores is off in the last place.
+    /// The first value that the first thread of a launch stores has a flipped last bit.
     OnePixel,
-    /// What the last thread of each block puts into shared memory before its first barrier is lost.
+    /// The writes of each block's last thread to shared memory before its first barrier are
+    /// dropped.
     HaloRow,
-    /// Blocks have their x and y swapped.
+    /// Blocks have their x and y indices swapped.
     GridAxes,
     /// Grid-stride loops end after their first iteration.
     NoEnd,
-    /// A call that waits for a stream with work does not, counted from 1 in the process.
+    /// A call that should wait for a stream with work returns at once; such calls are counted from
+    /// 1 in the process.
     MissingWait(u32),
     /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
     Border,
 }
 
 impl Settings {
-    /// Reads the text; the defaults are those of a small device of compute capability 9.0.
+    /// Parses the text; the defaults describe a small device of compute capability 9.0.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut settings = Self {
             devices: 1,
@@ -146,7 +148,7 @@ impl Settings {
             }
         }
         if settings.shared == 0 {
-            // What devices of the generation have.
+            // The limit of devices of this generation.
             settings.shared = match settings.arch {
                 90.. => 227 << 10,
                 86 | 89 => 99 << 10,

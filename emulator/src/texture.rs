@@ -1,9 +1,9 @@
-//! Texture objects over pitched device memory: one plane of f32, coordinates in pixels, the nearest
-//! one fetched. Laid out as `cuda.h` has them.
+//! Texture objects over pitched device memory: one plane of f32, coordinates in pixels, nearest
+//! filtering. The structs have the layout of `cuda.h`.
 
 use std::ffi::{c_int, c_uint};
 
-/// `CUDA_RESOURCE_DESC`, as far as it describes pitched memory.
+/// `CUDA_RESOURCE_DESC`, up to the fields of pitched memory.
 #[repr(C)]
 pub(crate) struct Resource {
     kind: c_int,
@@ -15,7 +15,7 @@ pub(crate) struct Resource {
     pitch: usize,
 }
 
-/// `CUDA_TEXTURE_DESC`, up to the colour of the border.
+/// `CUDA_TEXTURE_DESC`, up to the border colour.
 #[repr(C)]
 pub(crate) struct Description {
     address_mode: [c_int; 3],
@@ -32,7 +32,7 @@ const FLOAT: c_int = 0x20;
 const CLAMP: c_int = 1;
 const BORDER: c_int = 3;
 
-/// A device's alignment of addresses and pitches, and its largest plane: those of an H200.
+/// Alignment of a device's addresses and pitches, and its largest plane, as on an H200.
 pub(crate) const ALIGNMENT: u64 = 512;
 pub(crate) const PITCH_ALIGNMENT: usize = 32;
 pub(crate) const MOST: (usize, usize) = (131_072, 65_000);
@@ -43,12 +43,12 @@ pub(crate) struct Texture {
     width: usize,
     height: usize,
     pitch: usize,
-    /// The value outside; `None` if the edge is repeated.
+    /// The value outside; `None` if the edge repeats.
     outside: Option<f32>,
 }
 
 impl Texture {
-    /// The texture that a description means, or what is wrong with it.
+    /// Makes the texture of a description; or says why the description is invalid.
     pub(crate) fn new(resource: &Resource, description: &Description) -> Result<Self, String> {
         let &Resource { kind, address, format, channels, width, height, pitch } = resource;
         let Description { address_mode: mode, filter_mode, flags, border, .. } = description;

@@ -1,4 +1,4 @@
-//! What the host passes to a kernel: structs of a fixed layout, by value.
+//! The arguments that the host passes to a kernel: structs of a fixed layout, by value.
 
 /// The types of stored values.
 pub mod scalar {
@@ -22,40 +22,39 @@ pub mod scalar {
     }
 }
 
-/// The greatest width or height of an image, and of a window, in pixels. Coordinates, their sums
-/// with a window and twice an image's width stay inside `i32`.
+/// The greatest width or height of an image or a window, in pixels. Coordinates, their sums with a
+/// window and twice an image's width stay inside `i32`.
 pub const MAX_EXTENT: u32 = 1 << 29;
 
-/// The most bytes from one pixel of a row to the next: 128 times as many stay inside `i32`.
+/// The most bytes from one pixel of a row to the next: 128 times this stays inside `i32`.
 pub const MAX_PIXEL: u32 = 1 << 23;
 
-/// Where the pixels of an image lie, and how their values are stored.
+/// Memory layout of an image, and the type of its values.
 ///
 /// The value at `(x, y)` of channel `c` of image `n` has the address
-/// `base + y * row + x * pixel + c * channel + n * image`, counted modulo 2^64: of a band, row 0
-/// may lie outside the memory. Strides count bytes. They may be negative: rows may run backwards.
-/// So one struct says planar and interleaved channels, batches of either, and bands of an image.
+/// `base + y * row + x * pixel + c * channel + n * image`, modulo 2^64. Row 0 of a band may lie
+/// outside the memory. Strides are in bytes. They may be negative, as for rows stored bottom-up. So
+/// one struct describes planar and interleaved channels, batches of either, and bands of an image.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plane {
-    /// The address that column 0 of row 0 has, or would have.
+    /// The address of column 0 of row 0, even if that row is not in memory.
     pub base: u64,
     /// Bytes from one row to the next.
     pub row: i64,
     /// Bytes from one channel to the next.
     pub channel: i64,
-    /// `image - channels * channel`: what the first channel of the next image lies further than one
-    /// more channel would.
+    /// `image - channels * channel`: the extra bytes to the next image's first channel, beyond one
+    /// more channel.
     image_gap: i64,
-    /// Bytes from one pixel of a row to the next: [`MAX_PIXEL`] at most, forwards or backwards.
+    /// Bytes from one pixel of a row to the next: at most [`MAX_PIXEL`], forwards or backwards.
     pub pixel: i32,
-    /// The first row of the image that is there.
+    /// The first row of the image that is in memory.
     pub first_row: i32,
-    /// The row behind the last that is there.
+    /// The row after the last one in memory.
     pub end_row: i32,
-    /// `row`, if it has 32 bits and pixels are f32 values that are neighbours in memory, else 0:
-    /// then the product of two 32-bit numbers says where a pixel lies. Planes of both kinds are
-    /// read and written, the others by a longer way.
+    /// `row`, if it fits 32 bits and pixels are f32 values side by side; otherwise 0. If it is not
+    /// 0, a product of two 32-bit numbers gives a row's offset. Slower code handles other planes.
     pub(crate) plain_row: i32,
     /// The type of stored values: one of the constants in [`scalar`].
     pub scalar: u32,
@@ -66,26 +65,26 @@ pub struct Plane {
 pub struct Strides {
     /// From one row to the next.
     pub row: i64,
-    /// From one pixel of a row to the next: a value's size, times the channels where they are
-    /// interleaved. At most [`MAX_PIXEL`], forwards or backwards.
+    /// From one pixel of a row to the next: a value's size, times the number of channels if they
+    /// are interleaved. At most [`MAX_PIXEL`], forwards or backwards.
     pub pixel: i32,
     /// From one channel to the next.
     pub channel: i64,
-    /// From one image of a batch to the next; of no account for a single one.
+    /// From one image of a batch to the next; ignored for a single image.
     pub image: i64,
 }
 
 impl Strides {
-    /// The strides for images of so many channels: those of a single channel become the channels of
-    /// one image.
+    /// The strides for images of `channels` channels. Images of a single channel become the
+    /// channels of one image.
     pub const fn of_batch(self, channels: u32) -> Self {
         if channels == 1 { Self { channel: self.image, ..self } } else { self }
     }
 }
 
 impl Plane {
-    /// A plane of so many channels an image, of which rows `first_row..end_row` are there; `start`
-    /// is the address of column 0 of row `first_row`. Values are of type `scalar`.
+    /// A plane with `channels` channels in an image and rows `first_row..end_row` in memory.
+    /// `start` is the address of column 0 of row `first_row`. Values are of type `scalar`.
     pub const fn new(
         scalar: u32,
         start: u64,
@@ -101,27 +100,27 @@ impl Plane {
         Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row, scalar }
     }
 
-    /// One channel of each image, counted from 0, of a plane of several channels an image; a
-    /// batch's images become its channels.
+    /// Channel number `channel` (from 0) of each image, as a plane of single channels. The images
+    /// of a batch become its channels.
     pub const fn channel_alone(&self, channel: i64, channels: u32) -> Self {
         let image = self.image(channels);
         let base = self.base.wrapping_add((channel * self.channel) as u64);
         Self { base, channel: image, image_gap: 0, ..*self }
     }
 
-    /// Bytes from one image to the next, of so many channels each.
+    /// Bytes from one image of `channels` channels to the next.
     pub const fn image(&self, channels: u32) -> i64 {
         self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64))
     }
 
-    /// Whether pixels are f32 values, neighbours in memory, and rows less than 2 GiB apart (and not
-    /// at one place).
+    /// Whether pixels are f32 values side by side and rows are less than 2 GiB apart (but not 0
+    /// bytes).
     #[inline(always)]
     pub const fn is_plain(&self) -> bool {
         self.plain_row != 0
     }
 
-    /// The address of column 0 of row 0 in the channel that the grid's z axis counts as number `z`.
+    /// The address of column 0 of row 0 in channel number `z` on the grid's z axis.
     #[inline(always)]
     pub const fn origin(&self, z: i32, channels: &Channels) -> u64 {
         let image = channels.image_of(z);
@@ -129,18 +128,18 @@ impl Plane {
     }
 }
 
-/// How many channels an image has, of which the grid's z axis counts those of all images.
+/// The number of channels of an image; the grid's z axis counts the channels of all images.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
-    /// `2^32 / channels`, rounded up, or 0 if there is one image: kernels multiply where they would
-    /// have to divide.
+    /// `2^32 / channels`, rounded up, or 0 for a single image: kernels multiply instead of
+    /// dividing.
     inverse: u32,
 }
 
 impl Channels {
-    /// Of so many images, `channels` each; a batch of single channels is one image to it, whose
-    /// channels they are: see [`Strides::of_batch`]. `images * channels` is below 2^16.
+    /// For `images` images of `channels` channels each. A batch of single channels counts as one
+    /// image with these channels: see [`Strides::of_batch`]. `images * channels` is below 2^16.
     pub const fn new(channels: u32, images: u32) -> Self {
         Self {
             inverse: if images > 1 && channels > 1 {
@@ -151,8 +150,7 @@ impl Channels {
         }
     }
 
-    /// The image of the channel that the z axis counts as number `z`. Exact: `z * channels` is
-    /// below 2^32.
+    /// The image of channel number `z` on the z axis. Exact: `z * channels` is below 2^32.
     #[inline(always)]
     const fn image_of(&self, z: i32) -> i32 {
         ((z as u32 as u64 * self.inverse as u64) >> 32) as i32
@@ -167,14 +165,14 @@ pub struct Region {
     pub x0: i32,
     /// The first row.
     pub y0: i32,
-    /// The column behind the last.
+    /// The column after the last.
     pub x1: i32,
-    /// The row behind the last.
+    /// The row after the last.
     pub y1: i32,
 }
 
 impl Region {
-    /// Where kernels with vectors of four pixels begin: at the region's first column, or up to
+    /// The first column of kernels with vectors of four pixels: the region's first column, or up to
     /// three before it.
     #[inline(always)]
     pub const fn aligned_left(&self) -> i32 {
@@ -182,12 +180,12 @@ impl Region {
     }
 }
 
-/// What is done with a sum before it is stored: `|sum * scale + offset|`, each part if its flag is
-/// set. Pixels that [`crate::border::KEEP`] copies are stored as they are.
+/// The operation on a sum before it is stored: `|sum * scale + offset|`, each part if its flag is
+/// set. Pixels that [`crate::border::KEEP`] copies are stored unchanged.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {
-    /// Some of [`Epilogue::LINEAR`] and [`Epilogue::ABSOLUTE`].
+    /// A combination of [`Epilogue::LINEAR`] and [`Epilogue::ABSOLUTE`].
     pub flags: u32,
     /// The factor.
     pub scale: f32,
@@ -196,61 +194,62 @@ pub struct Epilogue {
 }
 
 impl Epilogue {
-    /// Sums are stored as they are.
+    /// Stores sums unchanged.
     pub const NONE: Self = Self { flags: 0, scale: 1.0, offset: 0.0 };
-    /// Scale and offset count.
+    /// Applies scale and offset.
     pub const LINEAR: u32 = 1;
-    /// The sign is dropped.
+    /// Drops the sign.
     pub const ABSOLUTE: u32 = 2;
 }
 
-/// One pass over an image: what a launch reads, what it writes, and the rules in between.
+/// One pass over an image: its source, its destination, and the rules in between.
 ///
 /// The grid's z axis counts the channels of all images. A launch writes `region` and nothing else.
 /// Of the source it reads rows that a result needs, and no row outside
-/// `src.first_row..src.end_row`: the border rule is applied to the image's whole extent, and
-/// whoever passes a band passes one with all rows that the region's windows find. (Kernels load
-/// some rows that no result needs; of those, the nearest row that is there stands for one that is
-/// not.) Source and destination do not overlap.
+/// `src.first_row..src.end_row`. The border rule applies to the image's whole extent, so the
+/// caller's band must hold all rows that the region's windows need. (Kernels also load some rows
+/// that no result needs; the nearest row in memory replaces a missing one.) Source and destination
+/// do not overlap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pass {
-    /// What is read.
+    /// The source.
     pub src: Plane,
-    /// What is written; its rows from `region.y0` to before `region.y1` are there.
+    /// The destination; its rows from `region.y0` to before `region.y1` are in memory.
     pub dst: Plane,
-    /// Pixels in a row of the whole image, which the border rule goes by.
+    /// Columns of the whole image, for the border rule.
     pub width: i32,
-    /// Its rows.
+    /// Rows of the whole image.
     pub height: i32,
-    /// The results that are written.
+    /// The results to write.
     pub region: Region,
     /// Channels of an image.
     pub channels: Channels,
     /// One of the `border::` mode constants.
     pub border: u32,
-    /// What lies outside the image under [`crate::border::CONSTANT`].
+    /// The value outside the image under [`crate::border::CONSTANT`].
     pub outside: f32,
-    /// What becomes of a sum.
+    /// The operation on each sum.
     pub epilogue: Epilogue,
-    /// The separable family adds so many times the pixel to its sum, by a fused multiply-add,
-    /// before the epilogue: the part of a filter that no row and column has. Nothing is added if it
-    /// is 0. No other family looks at it.
+    /// The separable family adds `point` times the pixel to its sum, by a fused multiply-add,
+    /// before the epilogue. It is the part of a filter that is not separable. Nothing is added if
+    /// it is 0. Other families ignore it.
     pub point: f32,
-    /// Where uncertain results are noted, if bytes are made of bytes.
+    /// The list of uncertain results, if source and destination are bytes.
     pub doubts: Doubts,
 }
 
 /// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within
-/// its error. A kernel in `kernels/resolve.rs` computes them exactly, and empties the list.
+/// its error. A kernel in `kernels/resolve.rs` computes these results exactly, and empties the
+/// list.
 ///
-/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's
-/// coordinates say which segment is its. Where a segment has too few places, all of its pixels
-/// count as uncertain.
+/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places. A pixel's
+/// coordinates select its segment. If a segment has too few places, all of its pixels count as
+/// uncertain.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Doubts {
-    /// The address of the list, or 0: no result is uncertain.
+    /// The address of the list, or 0 if no result is uncertain.
     pub list: u64,
     /// Places of each segment.
     pub capacity: u32,
@@ -263,23 +262,23 @@ impl Doubts {
     pub const NONE: Self = Self { list: 0, capacity: 0, near: 1.0 };
     /// Segments of a list: a power of two.
     pub const SEGMENTS: i32 = 1024;
-    /// Bytes of a counter, each in a sector of its own, so that threads meet at few.
+    /// Bytes of a counter: each has its own 32-byte sector, to reduce contention.
     const COUNTER: u64 = 32;
-    /// Bytes of a place: column, row, channel as the z axis counts it, and nothing.
+    /// Bytes of a place: column, row, channel number on the z axis, and an unused word.
     const PLACE: u64 = 16;
 
-    /// Bytes of a list of so many places a segment.
+    /// Bytes of a list with `capacity` places in each segment.
     pub const fn bytes(capacity: u32) -> u64 {
         Self::SEGMENTS as u64 * (Self::COUNTER + capacity as u64 * Self::PLACE)
     }
 
-    /// Bytes at its start that must be zero before the first use: the counters.
+    /// Bytes at the list's start that must be zero before the first use: the counters.
     pub const fn counters() -> u64 {
         Self::SEGMENTS as u64 * Self::COUNTER
     }
 
-    /// The segment of a pixel. Four neighbours have the same, and the quads of any region are
-    /// spread evenly.
+    /// The segment of a pixel. Four neighbours share a segment, and the groups of four of any
+    /// region are spread evenly.
     #[inline(always)]
     pub const fn segment(x: i32, y: i32) -> i32 {
         (x >> 2).wrapping_add(37i32.wrapping_mul(y)) & (Self::SEGMENTS - 1)
@@ -291,8 +290,8 @@ impl Doubts {
         self.list.wrapping_add(segment as u64 * Self::COUNTER)
     }
 
-    /// The address of a word beside the first counter: whether too many are uncertain to resolve
-    /// each, as one kernel tells those behind it.
+    /// The address of the word after the first counter. One kernel tells the following kernels
+    /// there whether too many results are uncertain to resolve each.
     #[inline(always)]
     pub const fn verdict(&self) -> u64 {
         self.list.wrapping_add(4)
@@ -306,8 +305,7 @@ impl Doubts {
     }
 }
 
-/// The window that slides over the image: its size, and which of its cells lies on the output
-/// pixel.
+/// The window that slides over the image: its size, and the cell over the output pixel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -321,14 +319,14 @@ pub struct Window {
     pub anchor_y: i32,
 }
 
-/// As many taps as an entry takes, by value: they are read through the constant bank. Row by row,
-/// without gaps; where an entry takes more than a window has, the others are not read.
+/// The taps that an entry takes by value, read through the constant bank. They are stored row by
+/// row, without gaps. If an entry takes more taps than the window has, the rest is not read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Taps<const N: usize>(pub [f32; N]);
 
-/// How many taps entries take by value that do not know the window's size: 31x31. Keeps a launch's
-/// parameters under the 4 KB that every driver and architecture takes.
+/// Taps that entries for any window size take by value: 31x31. Keeps a launch's parameters under
+/// the limit of 4 KB of every driver and architecture.
 pub const MAX_CONSTANT_TAPS: usize = 961;
 
 /// The taps of a window whose size is known at run time.

@@ -19,9 +19,9 @@ pub const OUTSIDE: i32 = -1;
 
 /// Maps coordinate `i` to `0..n`, or to [`OUTSIDE`].
 ///
-/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`] the
-/// result of a window that leaves the image is not used; it is resolved as [`REPLICATE`], so that a
-/// kernel may still read there.
+/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`],
+/// the result of a window that leaves the image is not used. Such coordinates resolve as
+/// [`REPLICATE`], so that a kernel may still read there.
 #[inline(always)]
 pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
     if (i as u32) < n as u32 {
@@ -35,7 +35,7 @@ pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
             if m < n { m } else { period - 1 - m }
         }
         REFLECT_101 => {
-            // A single row or column mirrors onto itself; a period of zero would not.
+            // A single row or column mirrors onto itself, but a period of zero would fail.
             let period = if n > 1 { 2 * (n - 1) } else { 1 };
             let m = modulo(i, period);
             if m < n { m } else { period - m }
@@ -51,8 +51,8 @@ pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
     }
 }
 
-/// The same in less code, for kernels that resolve many coordinates at once and whose code should
-/// stay in the instruction cache: one division for all rules that repeat.
+/// As [`resolve`], in less code: one division for all rules that repeat. For kernels that resolve
+/// many coordinates at once and must fit in the instruction cache.
 #[inline(always)]
 pub fn resolve_briefly(mode: u32, i: i32, n: i32) -> i32 {
     if (i as u32) < n as u32 {
@@ -79,7 +79,7 @@ pub fn resolve_briefly(mode: u32, i: i32, n: i32) -> i32 {
 /// Remainder of `i` by `n > 0`, in `0..n`.
 #[inline(always)]
 fn modulo(i: i32, n: i32) -> i32 {
-    // `checked`, so that no panic is compiled into a kernel; every extent is positive.
+    // Every extent is positive. `checked`, so that no panic is compiled into a kernel.
     let m = i.checked_rem(n).unwrap_or(0);
     if m < 0 { m + n } else { m }
 }

@@ -1,9 +1,8 @@
-//! From a sum of whole numbers to a byte: the quotient by a divisor, rounded half to even,
-//! saturated.
+//! From an integer sum to a byte: the quotient by a divisor, rounded with ties to even, saturated.
 //!
 //! This is the definition of a byte (`host/src/filter/whole.rs`), for sums of up to 127 bits.
 
-/// What a sum is divided by: a number or a power of two.
+/// The divisor of a sum: a number or a power of two.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Divisor {
@@ -11,17 +10,17 @@ pub struct Divisor {
     number: u64,
     /// `1 / number`, rounded to f32.
     inverse: f32,
-    /// The power, which may be negative.
+    /// The exponent, which may be negative.
     shift: i32,
 }
 
 impl Divisor {
-    /// A number of at most 2^61. Sums are below 2^62.
+    /// A divisor of at most 2^61. Sums are below 2^62.
     pub fn number(number: u64) -> Self {
         Self { number, inverse: 1.0 / number as f32, shift: 0 }
     }
 
-    /// 2 to this power.
+    /// The divisor 2 to the power of `shift`.
     pub const fn power_of_two(shift: i32) -> Self {
         Self { number: 0, inverse: 0.0, shift }
     }
@@ -37,7 +36,7 @@ impl Divisor {
             let is_small = high == 0 && low < 256 && self.shift > -8;
             if is_small { least(low << (-self.shift & 7)) } else { 255 }
         } else {
-            // With one bit behind the point; and whether any bit behind that one is set.
+            // `halves` has one fraction bit; `rest` is not 0 if any lower bit is set.
             let cut = self.shift - 1;
             let (halves, rest) = if cut >= 127 {
                 (0, 1)
@@ -56,12 +55,12 @@ impl Divisor {
         }
     }
 
-    /// The byte of a sum of a mean, which is positive and below 2^62.
+    /// The byte of a positive sum below 2^62, divided by `number`.
     ///
-    /// The estimate is off by three roundings to f32, `256 * 3 * 2^-24` at most, so its whole part
-    /// is that of the quotient, or the next one where the quotient is nearly that, or the one
-    /// before where the quotient hardly is more. In any case the rest is less than half of the
-    /// number but where the next whole number is the nearer one.
+    /// Three roundings to f32 make the estimate wrong by `256 * 3 * 2^-24` at most. So `whole` is
+    /// the integer part of the quotient, or the next integer if the quotient is just below it, or
+    /// the previous one if the quotient is just above its own integer part. In each case the
+    /// remainder is less than half of the number, unless the next integer is nearer.
     #[inline(always)]
     fn mean(&self, sum: i64) -> u32 {
         let near = sum as f32 * self.inverse;
@@ -72,15 +71,15 @@ impl Divisor {
     }
 }
 
-/// The byte nearest to a quotient, half to even, saturated; 0 where the divisor is 0. The numbers
-/// are below 2^117 in magnitude.
+/// The byte nearest to a quotient, ties to even, saturated; 0 if the divisor is 0. Both numbers are
+/// below 2^117 in magnitude.
 #[inline(always)]
 pub fn ratio(sum: i128, number: i128) -> u32 {
     let (sum, number) = if number < 0 { (-sum, -number) } else { (sum, number) };
     if sum <= 0 || number == 0 {
         return 0;
     }
-    // As in `Divisor::mean`, but for two more roundings.
+    // As in `Divisor::mean`, with two more roundings.
     let near = rounded(sum) / rounded(number);
     let whole = if near < 256.0 { near as i32 } else { 256 };
     let (twice, middle) = (2 * sum, (2 * whole + 1) as i128 * number);
@@ -88,7 +87,7 @@ pub fn ratio(sum: i128, number: i128) -> u32 {
     least((whole + is_up as i32) as u64)
 }
 
-/// A number that is not negative, about.
+/// The nearest f32 of a number that is not negative, except for rounding errors.
 #[inline(always)]
 fn rounded(number: i128) -> f32 {
     const UPPER: f32 = 18_446_744_073_709_551_616.0;

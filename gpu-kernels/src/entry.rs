@@ -1,7 +1,7 @@
-//! Entries as the host sees them: names with the types of the arguments that a launch must pass.
+//! Entries for the host: names with the types of the arguments that a launch must pass.
 //!
 //! The macro `kernel!` declares an entry for the GPU, and on the host a constant of the same name
-//! and of type [`Entry`]. So a launch with other arguments than the kernel takes does not compile.
+//! and of type [`Entry`]. So a launch with wrong argument types does not compile.
 
 use core::marker::PhantomData;
 
@@ -13,8 +13,8 @@ pub struct Entry<A> {
     arguments: PhantomData<fn(A)>,
 }
 
-/// An entry that takes, after the arguments of the tuple `A`, a fixed number of taps by value: a
-/// [`Taps`] whose length varies from entry to entry of a table.
+/// An entry that takes a number of taps by value after the arguments of the tuple `A`. Entries of
+/// one table have [`Taps`] of different lengths.
 pub struct TapsEntry<A> {
     name: &'static str,
     taps: usize,
@@ -22,7 +22,7 @@ pub struct TapsEntry<A> {
 }
 
 impl<A> Entry<A> {
-    /// The entry of this name. Only the macro `kernel!` calls this, with the right `A`.
+    /// The entry with this name. Only the macro `kernel!` calls this, with the right `A`.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, arguments: PhantomData }
     }
@@ -60,7 +60,7 @@ impl<A> TapsEntry<A> {
         self.name
     }
 
-    /// How many taps it takes.
+    /// Number of taps that it takes.
     pub const fn taps(&self) -> usize {
         self.taps
     }

@@ -1,15 +1,15 @@
-//! The gradient of an image: the arithmetic that the GPU and the CPU share, each operation rounded,
-//! in this order.
+//! The gradient of an image: the arithmetic that the GPU and the CPU share. Each operation is
+//! rounded, in this order.
 //!
-//! Around a pixel, of each of three rows: the difference `right - left`, and the three pixels
-//! smoothed. The differences of the three rows, smoothed, are the derivative along x; the last
-//! row's smoothed pixels minus the first row's are the derivative along y. The pixel itself takes
-//! no part.
+//! Each of the three rows around a pixel gives the difference `right - left` and the smoothed sum
+//! of its three pixels. The three differences, smoothed, are the derivative along x. The last row's
+//! smoothed sum minus the first row's is the derivative along y. The centre pixel does not
+//! contribute.
 
 use core::ops::Add;
 
-/// `side * (first + last) + middle * centre`, for the weights `[side, centre]`: the sum first, then
-/// its product, then the other product and the sum as one operation. `zero` is 0.
+/// `side * (first + last) + middle * centre`, for the weights `[side, centre]`. Order: the sum, its
+/// product, then a fused multiply-add for the rest. `zero` is 0.
 #[inline(always)]
 pub fn smoothed<T: Copy + Add<Output = T>>(
     [first, middle, last]: [T; 3],
@@ -20,17 +20,17 @@ pub fn smoothed<T: Copy + Add<Output = T>>(
     fma(centre, middle, fma(side, first + last, zero))
 }
 
-/// `dx * dx + dy * dy`: the second square first, then the rest as one operation. Its root is the
+/// `dx * dx + dy * dy`: the second square first, then a fused multiply-add. The square root is the
 /// magnitude.
 #[inline(always)]
 pub fn squares<T: Copy>(dx: T, dy: T, zero: T, fma: impl Fn(T, T, T) -> T) -> T {
     fma(dx, dx, fma(dy, dy, zero))
 }
 
-/// The angle of the gradient in radians, from -pi to pi: 0 where values rise to the right, pi/2
-/// where they rise downwards, and 0 where there is no slope. Within 5e-7 of the exact angle.
+/// The angle of the gradient in radians, from -pi to pi. It is 0 where values rise to the right,
+/// pi/2 where they rise downwards, and 0 without a slope. Its error is at most 5e-7.
 ///
-/// The polynomial is that of Cephes' `atanf`, by Stephen Moshier.
+/// The polynomial is Cephes' `atanf`, by Stephen Moshier.
 #[inline(always)]
 pub fn angle(dx: f32, dy: f32, fma: impl Fn(f32, f32, f32) -> f32) -> f32 {
     use core::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};

@@ -1,11 +1,11 @@
-//! Stored pixels: the way between a stored value and the f32 that kernels compute with.
+//! Stored pixels: conversion between a stored value and the f32 that kernels compute with.
 
 pub(crate) use crate::abi::scalar::{F16, F32, U8, U16, bytes};
 use crate::abi::{Doubts, Pass};
 use crate::device::*;
 
-/// Adding it to a number from 0 to 2^23 rounds that to an integer, half to even, and leaves it in
-/// the lowest bits.
+/// Adding it to a number from 0 to 2^23 rounds that number to an integer, ties to even, and leaves
+/// the integer in the lowest bits.
 const SHIFT: f32 = 8_388_608.0;
 
 /// Reads the value at an address.
@@ -35,15 +35,15 @@ pub(crate) fn of_bits(scalar: u32, bits: u32) -> f32 {
     }
 }
 
-/// The bits above those of a whole number, for [`of_byte`] and [`of_half`]. Hidden, so that the
-/// assembler keeps them in a register, and selectors in the instructions.
+/// The bits above those of an integer, for [`of_byte`] and [`of_half`]. Hidden, so that the
+/// assembler keeps them in a register and the selectors in the instructions.
 #[inline(always)]
 pub(crate) fn high_bits() -> u32 {
     opaque(SHIFT.to_bits() as i32) as u32
 }
 
 /// Byte `number` of a word, counted from the lowest, as a number. The byte becomes the lowest bits
-/// of 2^23: two instructions at full rate, where a conversion has an eighth of it.
+/// of 2^23: two instructions at full rate; a conversion has an eighth of that rate.
 #[inline(always)]
 pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(over_shift(word, number, high)) - SHIFT
@@ -60,10 +60,10 @@ fn over_shift(word: u32, number: usize, high: u32) -> u32 {
     }
 }
 
-/// The middle of all bytes, about: a byte less this is at most half as great.
+/// About the middle of all bytes: a byte minus this has at most half the magnitude.
 pub const MIDDLE: f32 = 128.0;
 
-/// As [`of_byte`], less [`MIDDLE`].
+/// As [`of_byte`], minus [`MIDDLE`].
 #[inline(always)]
 pub(crate) fn of_byte_less_middle(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(over_shift(word, number, high)) - (SHIFT + MIDDLE)
@@ -80,20 +80,20 @@ pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(shifted) - SHIFT
 }
 
-/// `value` within 0 and `greatest`, NaN as 0.
+/// `value` limited to 0 to `greatest`; NaN becomes 0.
 #[inline(always)]
 fn saturated(value: f32, greatest: f32) -> f32 {
     value.max(0.0).min(greatest)
 }
 
-/// The same plus [`SHIFT`].
+/// As [`saturated`], plus [`SHIFT`].
 #[inline(always)]
 fn shifted(value: f32, greatest: f32) -> f32 {
     saturated(value, greatest) + SHIFT
 }
 
-/// The nearest stored value, as the lowest bits: integers are rounded half to even and saturated,
-/// NaN becomes 0 in them.
+/// The nearest stored value, as the lowest bits. Integers are rounded, ties to even, and saturated;
+/// NaN becomes 0.
 #[inline(always)]
 pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
     match scalar {
@@ -104,8 +104,8 @@ pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
     }
 }
 
-/// The bytes nearest to four values, as a word; and the greatest distance of a value, saturated,
-/// from its byte.
+/// The bytes nearest to four values, as a word; and the greatest distance of a saturated value from
+/// its byte.
 #[inline(always)]
 pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
     let (mut bits, mut greatest) = ([0; 4], 0.0f32);
@@ -131,7 +131,7 @@ pub(crate) fn joined(words: [u32; 4]) -> u32 {
 /// Writes the lowest bits of `bits` as a stored value.
 ///
 /// # Safety
-/// There is room for a value of this type, and no other thread writes it.
+/// The address has room for a value of this type, and no other thread writes it.
 #[inline(always)]
 pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
     // SAFETY: as the caller promised.
@@ -144,14 +144,14 @@ pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
     }
 }
 
-/// Whether a sum lies so near a half-integer that its error could change the byte.
+/// Whether a sum is so near a half-integer that its error could change the byte.
 #[inline(always)]
 pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
     to_near_byte(sum).1 >= doubts.near
 }
 
-/// The byte nearest to a number, as the lowest bits of a word, and how far the number, saturated,
-/// is from it.
+/// The byte nearest to a number, as the lowest bits of a word, and the distance of the saturated
+/// number from it.
 #[inline(always)]
 pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
     let clamped = saturated(value, 255.0);
@@ -159,8 +159,8 @@ pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
     (shifted.to_bits(), (clamped - (shifted - SHIFT)).abs())
 }
 
-/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is
-/// uncertain.
+/// Adds the result at `(x, y)` to the list of uncertain results; `z` is its channel's number on the
+/// grid's z axis.
 ///
 /// # Safety
 /// The pass has a list.
@@ -168,7 +168,8 @@ pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
 pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
     let doubts = &pass.doubts;
     let segment = Doubts::segment(x, y);
-    // SAFETY: the list has a counter for each segment, and so many places. A place is taken once.
+    // SAFETY: the list has a counter for each segment, and `capacity` places. A place is taken
+    // once.
     unsafe {
         let place = atomic_add(doubts.counter(segment), 1);
         if place < doubts.capacity {
@@ -177,8 +178,8 @@ pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
     }
 }
 
-/// The byte nearest to a number in f64, half to even, saturated, NaN as 0; and how far the number,
-/// saturated, is from it.
+/// The byte nearest to a number in f64, ties to even, saturated, NaN as 0; and the distance of the
+/// saturated number from it.
 #[inline(always)]
 pub(crate) fn to_byte(value: f64) -> (u32, f64) {
     to_whole(value, 255.0)
@@ -195,8 +196,8 @@ pub(crate) fn f64_to_bits(scalar: u32, value: f64) -> u32 {
     }
 }
 
-/// A number as f32: itself, or of the two neighbours that f32 has the one whose last bit is 1.
-/// Rounded further, to fewer bits, it gives what the number itself would.
+/// A number rounded to odd: itself if f32 holds it, else the one of its two f32 neighbours whose
+/// last bit is 1. Rounding the result to fewer bits equals rounding the number itself.
 #[inline(always)]
 fn to_odd(value: f64) -> f32 {
     let near = value as f32;
@@ -208,11 +209,11 @@ fn to_odd(value: f64) -> f32 {
     f32::from_bits(bits | 1)
 }
 
-/// The whole number up to `greatest` that is nearest, as for [`to_byte`].
+/// The nearest integer from 0 to `greatest`; otherwise as [`to_byte`].
 #[inline(always)]
 fn to_whole(value: f64, greatest: f64) -> (u32, f64) {
-    /// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even, in the lowest
-    /// bits.
+    /// Adding it to a number from 0 to 2^52 rounds that number to an integer, ties to even, in the
+    /// lowest bits.
     const SHIFT: f64 = 4_503_599_627_370_496.0;
     let clamped = if value > 0.0 { if value < greatest { value } else { greatest } } else { 0.0 };
     let shifted = clamped + SHIFT;

@@ -1,4 +1,4 @@
-//! A rustc that can compile for NVPTX: one with the source of `core` in its own version.
+//! Finds a rustc that can compile for NVPTX: one with the source of `core` of its own version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,15 +27,15 @@ fn minimum() -> (u32, u32) {
 pub struct Compiler {
     /// The program.
     pub rustc: PathBuf,
-    /// Name and version, as `rustc 1.95.0`.
+    /// Name and version, such as `rustc 1.95.0`.
     pub version: String,
-    /// The full text of its version.
+    /// The full output of `rustc -vV`.
     pub(crate) identity: String,
     core: PathBuf,
 }
 
 impl Compiler {
-    /// `rustc`, if it can compile kernels; if not, why not.
+    /// `rustc`, if it can compile kernels; otherwise the reason why not.
     fn check(rustc: &Path) -> Result<Self, String> {
         let ask = |arguments: &[&str]| match Command::new(rustc).args(arguments).output() {
             Ok(result) if result.status.success() => {
@@ -46,8 +46,8 @@ impl Compiler {
         };
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
         let identity = ask(&["-vV"])?;
-        // Where a proxy of rustup's chose the compiler by the folder it was started in, call that
-        // compiler itself.
+        // A rustup proxy chooses its compiler by the folder it is started in, so call that compiler
+        // itself.
         let direct = sysroot.join("bin").join("rustc");
         let rustc = if direct.is_file() { direct } else { rustc.to_owned() };
         let version = identity
@@ -72,7 +72,8 @@ impl Compiler {
                 source.display()
             ));
         }
-        // Debian's source is a package that may have been upgraded alone; it says its version.
+        // Debian's source is a separate package, which may have been upgraded alone; it states its
+        // version.
         if let Ok(found) = std::fs::read_to_string(source.join("src/version"))
             && found.trim() != version
         {
@@ -85,9 +86,9 @@ impl Compiler {
         Ok(Self { rustc, version: format!("rustc {version}"), identity, core })
     }
 
-    /// The compiler, with the features open that kernels and `core` use, started in `folder`: it
-    /// keeps intermediate files where it is started, and those of two compilations have the same
-    /// names.
+    /// A command that starts the compiler in `folder`, with all features that kernels and `core`
+    /// use. The compiler keeps intermediate files in the folder where it starts, and two
+    /// compilations use the same names.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut rustc = Command::new(&self.rustc);
         rustc.env("RUSTC_BOOTSTRAP", "1").current_dir(folder);
@@ -117,11 +118,11 @@ pub fn find() -> Result<Compiler> {
     Err(Error::NoCompiler { tried })
 }
 
-/// As [`find`], and if there is none, installs one: rustup's component, or, as root on Debian, two
+/// As [`find`]; if there is none, installs one: rustup's component or, as root on Debian, two
 /// packages.
 ///
 /// # Errors
-/// [`Error::NoCompiler`] with all that was tried.
+/// [`Error::NoCompiler`] with every attempt.
 pub fn find_or_install() -> Result<Compiler> {
     let mut tried = match find() {
         Err(Error::NoCompiler { tried }) => tried,
@@ -141,7 +142,7 @@ pub fn find_or_install() -> Result<Compiler> {
     Err(Error::NoCompiler { tried })
 }
 
-/// The rustc in use: what cargo tells a build script, or what a shell finds.
+/// The rustc in use: as cargo tells a build script, or from the `PATH`.
 fn active() -> PathBuf {
     std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()).into()
 }
@@ -176,7 +177,7 @@ fn install_packages() -> Result<(), String> {
         ]);
         apt
     };
-    // Lists that cannot all be refreshed may still name the packages.
+    // If some lists cannot be refreshed, the others may still name the packages.
     let refreshed = step("apt-get update", apt().arg("update"));
     let installed =
         step(&step_name, apt().args(["install", "--no-install-recommends"]).args(DEBIAN_PACKAGES));
@@ -186,7 +187,7 @@ fn install_packages() -> Result<(), String> {
     })
 }
 
-/// Runs one command of an installation; says on stderr that it does, since it changes the machine.
+/// Runs one command of an installation, and reports it on stderr, because it changes the machine.
 fn step(name: &str, command: &mut Command) -> Result<(), String> {
     eprintln!("kernel-builder: no compiler for kernels yet, trying: {name}");
     match command.output() {
@@ -199,7 +200,7 @@ fn step(name: &str, command: &mut Command) -> Result<(), String> {
 fn first_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    // The line with the error, if there is one.
+    // The line with the error, or else the first line.
     let error = lines.clone().find(|line| line.starts_with("error") || line.starts_with("E:"));
     error.or_else(|| lines.next()).unwrap_or("it failed without a word").trim().to_owned()
 }

@@ -1,5 +1,5 @@
 //! The GPU as a kernel sees it: indices, barrier, memory, arithmetic, tensor cores. kernel-builder
-//! compiles this file as the crate `device`, for kernels that ask for it with
+//! compiles this file as the crate `device`, for kernels that request it with
 //! `KernelBuilder::device`.
 //!
 //! ```ignore
@@ -24,12 +24,12 @@
 
 use core::arch::{asm, global_asm, nvptx};
 
-// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by
+// rustc has no address spaces: the block's dynamic shared memory is declared here and accessed by
 // its 32-bit address.
 global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
 
-/// Declares kernels: functions that the host launches by their names. Bodies may call unsafe
-/// functions; what they promise, the host has to keep.
+/// Declares kernels: functions that the host launches by name. Bodies may call unsafe functions;
+/// the host must meet the contracts of these functions.
 #[macro_export]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -61,27 +61,27 @@ macro_rules! registers {
 }
 
 registers! {
-    /// The thread's number in its block.
+    /// The thread's index in its block.
     thread_x = _thread_idx_x;
-    /// Likewise, along y.
+    /// The thread's index along y.
     thread_y = _thread_idx_y;
-    /// The block's number in the grid.
+    /// The block's index in the grid.
     block_x = _block_idx_x;
-    /// Likewise, along y.
+    /// The block's index along y.
     block_y = _block_idx_y;
-    /// Likewise, along z.
+    /// The block's index along z.
     block_z = _block_idx_z;
-    /// Threads of a block.
+    /// Threads of a block along x.
     block_width = _block_dim_x;
-    /// Likewise, along y.
+    /// Threads of a block along y.
     block_height = _block_dim_y;
-    /// Blocks of the grid.
+    /// Blocks of the grid along x.
     grid_width = _grid_dim_x;
-    /// Likewise, along y.
+    /// Blocks of the grid along y.
     grid_height = _grid_dim_y;
 }
 
-/// Waits for every thread of the block; orders their accesses of shared memory.
+/// Waits for every thread of the block; orders their accesses to shared memory.
 ///
 /// # Safety
 /// All threads of the block reach the same barrier.
@@ -105,7 +105,7 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A value of 32 bits: `f32`, `u32` or `i32`. Four bytes or two halves travel as a `u32`.
+/// A 32-bit value: `f32`, `u32` or `i32`. A `u32` may carry four bytes or two 16-bit halves.
 pub trait Word: Sealed {}
 
 macro_rules! words {
@@ -254,9 +254,9 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
 }
 
 /// The product of two small matrices of bytes on the tensor cores, added to `sums`, exact modulo
-/// 2^32. `a` has 16 rows and 32 columns of unsigned bytes, `b` 32 rows and 8 columns of signed
-/// ones. A warp holds them together: with `g = lane / 4` and `t = lane % 4`, where `lane` is the
-/// thread's number in its warp, byte `i` of a lane's words is
+/// 2^32. `a` has 16 rows and 32 columns of unsigned bytes; `b` has 32 rows and 8 columns of signed
+/// bytes. The lanes of a warp hold them together. With `g = lane / 4` and `t = lane % 4`, where
+/// `lane` is the thread's number in its warp, byte `i` of a lane's words is
 ///
 /// | word | of | row | column |
 /// | --- | --- | --- | --- |
@@ -266,9 +266,9 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
 /// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
 /// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
 ///
-/// From compute capability 8.0 on this is one instruction, `mma.sync.m16n8k32`; before, four of
-/// `m8n8k16`, to the same end. (PTX ISA, "Matrix multiply-accumulate operation using mma
-/// instruction".)
+/// From compute capability 8.0 on this is one instruction, `mma.sync.m16n8k32`. Before, four
+/// `m8n8k16` instructions give the same result. (PTX ISA, "Matrix multiply-accumulate operation
+/// using mma instruction".)
 ///
 /// # Safety
 /// All 32 lanes of the warp call together.
@@ -276,8 +276,8 @@ pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
 pub unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     if cfg!(target_feature = "sm_80") {
         let [mut s0, mut s1, mut s2, mut s3] = sums;
-        // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a
-        // branch that others do not take.
+        // SAFETY: as the caller promised. Not `pure`, so that no lane's product moves into a branch
+        // that other lanes do not take.
         unsafe {
             asm!(
                 "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};",
@@ -326,7 +326,7 @@ unsafe fn quarter(sums: [i32; 2], a: u32, b: u32) -> [i32; 2] {
     [s0, s1]
 }
 
-/// The block's dynamic shared memory, in elements of 32 bits. The launch says how much there is.
+/// The block's dynamic shared memory, in elements of 32 bits. The launch determines its size.
 #[derive(Clone, Copy)]
 pub struct Shared(u32);
 
@@ -343,13 +343,13 @@ impl Shared {
     /// Reads element `index`.
     ///
     /// # Safety
-    /// The launch gives the block so much shared memory; who wrote the element did so before a
-    /// [`barrier`].
+    /// The launch gives the block enough shared memory for the element. The element was written
+    /// before a [`barrier`] that precedes this read.
     #[inline(always)]
     pub unsafe fn load<W: Word>(self, index: i32) -> W {
         let bits;
-        // SAFETY: in bounds by the caller's promise. Not `pure`: other threads write it between two
-        // reads.
+        // SAFETY: in bounds by the caller's promise. Not `pure`: other threads may write the
+        // element between two reads.
         unsafe {
             asm!("ld.shared.b32 {}, [{}];", out(reg32) bits, in(reg32) self.at(index), options(readonly, nostack, preserves_flags));
         }
@@ -381,8 +381,8 @@ impl Shared {
     /// Writes element `index`.
     ///
     /// # Safety
-    /// The launch gives the block so much shared memory; a [`barrier`] lies between this and
-    /// accesses by other threads.
+    /// The launch gives the block enough shared memory for the element. A [`barrier`] lies between
+    /// this and accesses by other threads.
     #[inline(always)]
     pub unsafe fn store<W: Word>(self, index: i32, value: W) {
         // SAFETY: in bounds by the caller's promise.

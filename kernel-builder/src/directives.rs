@@ -1,12 +1,12 @@
-//! Performance directives, which PTX has in an entry's head and Rust has no attribute for.
+//! Performance directives: PTX has them in an entry's head, but Rust has no attribute for them.
 //!
-//! A kernel names them in a comment of inline assembly, `//@ .maxntid 512, 1, 1`; here each moves
-//! to the head of the entry that it stands in.
+//! A kernel states them in a comment of inline assembly, `//@ .maxntid 512, 1, 1`. This module
+//! moves each to the head of its entry.
 
 /// The mark of a directive.
 const MARK: &str = "//@";
 
-/// The module with each directive in its entry's head.
+/// Returns the module with each directive in its entry's head.
 pub(crate) fn hoist(ptx: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     // The start of the current entry's body.

@@ -1,5 +1,5 @@
-//! For build scripts: a crate of kernels compiled for every tier, as a table that the program
-//! embeds.
+//! For build scripts: compiles a crate of kernels for every tier and writes a table that the
+//! program embeds.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
@@ -11,29 +11,29 @@ use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
 
 use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module, ptxas};
 
-/// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But
-/// all that stands before an entry has to be unpacked with it.
+/// Bytes of PTX to compress together. A larger group compresses better, because neighbouring
+/// entries are similar. But unpacking an entry also unpacks all entries before it in the group.
 const GROUP: usize = 1 << 20;
 
-/// What LZMA predicts a byte of PTX from: the bits of the byte before it.
+/// LZMA's model for PTX: it predicts a byte from bits of the previous byte.
 const TEXT: Model = Model { lc: 3, lp: 0, pb: 0 };
 
-/// What it predicts a byte of machine code from: the place in an instruction, which has 16 bytes.
+/// LZMA's model for machine code: it predicts a byte from its place in a 16-byte instruction.
 const CODE: Model = Model { lc: 0, lp: 2, pb: 4 };
 
 /// The kernels of a crate compiled for one compute capability and those above it: a row of the
 /// table that [`embed`] writes.
 #[derive(Debug, Hash)]
 pub struct Tier {
-    /// The lowest compute capability they run on, as 10 * major + minor.
+    /// The lowest compute capability that runs them, as 10 * major + minor.
     pub arch: u32,
     /// The compiler and its version.
     pub compiler: &'static str,
-    /// The version of the PTX language they are in: major and minor.
+    /// Their version of the PTX language: major and minor.
     pub version: (u32, u32),
     /// The entries, by name.
     pub entries: &'static [Kernel],
-    /// What the entries are, compressed.
+    /// The compressed modules of the entries.
     pub groups: &'static [Group],
 }
 
@@ -57,7 +57,7 @@ impl Tier {
 pub struct Kernel {
     /// The entry's name.
     pub name: &'static str,
-    /// The bytes of each of its parameters.
+    /// Bytes of each parameter.
     pub parameters: &'static [usize],
     /// The group that holds it.
     pub group: &'static Group,
@@ -66,18 +66,20 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The PTX module, unpacked anew.
+    /// The entry's PTX module; unpacked at each call.
     ///
     /// # Errors
-    /// As [`Packed::unpack`], and if it is not text: the table was not written by [`embed`] then.
+    /// As [`Packed::unpack`], and if the result is not text. [`embed`] did not write the table
+    /// then.
     pub fn ptx(&self) -> Result<String, String> {
         let ptx = self.unpack(&self.group.ptx)?;
         String::from_utf8(ptx)
             .map_err(|error| format!("{}: its PTX is not text: {error}", self.name))
     }
 
-    /// Machine code for a device of compute capability `arch`, unpacked anew: that for its own or
-    /// an older one with the same major number. `None` if the build made none.
+    /// Machine code for a device of compute capability `arch`; unpacked at each call. It is code
+    /// for that architecture or an older one with the same major number. `None` if the build made
+    /// none.
     ///
     /// # Errors
     /// As [`Packed::unpack`].
@@ -98,25 +100,25 @@ impl Kernel {
 pub struct Group {
     /// Their PTX modules.
     pub ptx: Packed,
-    /// Their machine code, by the compute capability that it was assembled for.
+    /// Their machine code, by the compute capability of its target.
     pub machine_code: &'static [(u32, Packed)],
 }
 
-/// Strings of bytes that were compressed, as one, when the program was built.
+/// Strings of bytes, compressed together when the program was built.
 #[derive(Debug, Hash)]
 pub struct Packed {
-    /// The length of each.
+    /// The length of each string.
     pub lengths: &'static [usize],
-    /// What they were compressed to: LZMA, with its header.
+    /// The strings as LZMA, with its header.
     pub compressed: &'static [u8],
 }
 
 impl Packed {
-    /// One of the strings. Those after it are not unpacked.
+    /// String number `index`. Later strings are not unpacked.
     ///
     /// # Errors
-    /// If there are not as many bytes as [`Packed::lengths`] says: the table was not written by
-    /// [`embed`] then.
+    /// If the data has fewer bytes than [`Packed::lengths`] states. [`embed`] did not write the
+    /// table then.
     pub fn unpack(&self, index: usize) -> Result<Vec<u8>, String> {
         let length = *self
             .lengths
@@ -134,23 +136,23 @@ impl Packed {
     }
 }
 
-/// What [`embed`] and [`pack`] write beside the compressed kernels: the table.
+/// File name of the table that [`embed`] and [`pack`] write beside the compressed kernels.
 const TABLE: &str = "kernels.rs";
 
-/// Compiles the kernels of `builder` for all [`TIERS`], assembles them for all [`MACHINES`] where
-/// ptxas is there, and writes `kernels.rs` into cargo's `OUT_DIR`: an expression of type
-/// `&'static [Tier]`. Tells cargo what the table depends on.
+/// Compiles the kernels of `builder` for all [`TIERS`], and assembles them for all [`MACHINES`] if
+/// ptxas is installed. Writes `kernels.rs` into cargo's `OUT_DIR`: an expression of type
+/// `&'static [Tier]`. Tells cargo the inputs of the table.
 ///
-/// Where the folder of [`KernelBuilder::packed`] is there, its table is taken instead, and nothing
-/// is compiled.
+/// If the folder of [`KernelBuilder::packed`] exists, copies its table instead and compiles
+/// nothing.
 ///
 /// ```ignore
 /// static TIERS: &[kernel_builder::Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 /// ```
 ///
 /// # Errors
-/// If the kernels cannot be compiled, if a file cannot be written, or if it is not cargo that runs
-/// this.
+/// If the kernels cannot be compiled, if a file cannot be written, or if cargo does not run this
+/// program.
 pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
     if let Some(packed) = builder.packed.as_ref().filter(|packed| packed.join(TABLE).is_file()) {
@@ -160,12 +162,12 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     for input in write_table(builder, &MACHINES, &out)? {
         println!("cargo:rerun-if-changed={}", input.display());
     }
-    // A file that is added changes its folder.
+    // A new file changes its folder.
     for folder in builder.sources() {
         println!("cargo:rerun-if-changed={}", folder.display());
     }
-    // Machine code comes and goes with ptxas. PATH is not watched: editors and shells differ in it,
-    // and would build the kernels by turns.
+    // Machine code depends on the presence of ptxas. PATH is not watched: it differs between
+    // editors and shells, and each would rebuild the kernels after the other.
     match ptxas::find() {
         Some(program) => println!("cargo:rerun-if-changed={}", program.display()),
         None => ptxas::VARIABLES
@@ -175,8 +177,8 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
-/// Writes the table of [`embed`] into a new folder, with PTX alone: for [`KernelBuilder::packed`],
-/// in a package whose dependents shall not need a compiler for kernels.
+/// Writes the table of [`embed`] into a new folder, with PTX only: for [`KernelBuilder::packed`],
+/// in a package whose dependents need no compiler for kernels.
 ///
 /// # Errors
 /// If the kernels cannot be compiled, or if a file cannot be written.
@@ -186,7 +188,7 @@ pub fn pack(builder: &KernelBuilder, folder: &Path) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-/// Writes the table and what it embeds into a folder; returns the files that they depend on.
+/// Writes the table and its files into a folder; returns the input files.
 fn write_table(
     builder: &KernelBuilder,
     machines: &[u32],
@@ -194,7 +196,7 @@ fn write_table(
 ) -> Result<Vec<PathBuf>, Box<dyn std::error::Error>> {
     let (mut statics, mut table) = (String::from("{\n"), String::from("    &[\n"));
     let mut all = Vec::new();
-    // The tiers at once: each is a single thread's work.
+    // Builds the tiers in parallel, because each uses a single thread.
     let tiers = std::thread::scope(|scope| {
         TIERS
             .map(|arch| scope.spawn(move || row(&for_tier(builder, arch, machines), arch, out)))
@@ -211,7 +213,7 @@ fn write_table(
     Ok(all)
 }
 
-/// Copies a folder's files, and those of its folders.
+/// Copies a folder, with its folders.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(at(to))?;
     for entry in fs::read_dir(from).map_err(at(from))? {
@@ -226,12 +228,12 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A tier's groups and its row of the table, and the files that they depend on. What they embed
-/// goes into a folder of `out`.
+/// A tier's groups, its row of the table, and its input files. The embedded files go into a folder
+/// of `out`.
 fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String, Vec<PathBuf>)> {
     let report = builder.build()?;
     let folder = out.join(&report.arch);
-    // A new folder: entries that are no more must not stay.
+    // A new folder, because files of removed entries must not stay.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(at(&folder))?;
     let unusable =
@@ -292,7 +294,7 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
     Ok((groups, row, report.inputs))
 }
 
-/// Which modules each group holds.
+/// The range of modules in each group.
 fn places(modules: &[String]) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let (mut start, mut bytes) = (0, 0);
@@ -307,7 +309,8 @@ fn places(modules: &[String]) -> Vec<Range<usize>> {
     groups
 }
 
-/// How LZMA predicts bytes: from how many bits of the byte before, and from how many of the place.
+/// LZMA's parameters: bits of the previous byte (`lc`) and of the position (`lp`, `pb`) that
+/// predict a byte.
 #[derive(Clone, Copy)]
 struct Model {
     lc: u32,
@@ -319,7 +322,7 @@ struct Model {
 fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
     let length: usize = strings.iter().map(|string| string.len()).sum();
     let mut options = LzmaOptions::with_preset(9);
-    // Whoever unpacks allocates the dictionary.
+    // No larger than the data, because the unpacker allocates the whole dictionary.
     options.dict_size = (length as u32).max(lzma_rust2::DICT_SIZE_MIN);
     (options.lc, options.lp, options.pb) = (model.lc, model.lp, model.pb);
     let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(length as u64))?;
@@ -329,8 +332,8 @@ fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
     writer.finish()
 }
 
-/// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds
-/// it.
+/// Compresses strings of bytes into a file of `out`, and returns the source text of the [`Packed`]
+/// that embeds it.
 fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
     let path = out.join(file);
     let compressed = compress(strings, model).map_err(at(&path))?;
@@ -342,7 +345,7 @@ fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<Stri
     ))
 }
 
-/// Compiles for one tier, and assembles for those of the machines that run no higher one.
+/// The builder for one tier, which assembles for the machines that run no higher tier.
 fn for_tier(builder: &KernelBuilder, tier: u32, machines: &[u32]) -> KernelBuilder {
     let best = |machine: &u32| TIERS.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
     let builder = builder.clone().arch(format!("sm_{tier}"));

@@ -11,26 +11,26 @@
 //! # }
 //! ```
 //!
-//! The compiler is rustc's own NVPTX backend. It needs the source of `core`, of its own version;
-//! [`compiler`] looks for both, and installs them where it can. rustc is called directly: a nested
-//! cargo with `-Zbuild-std` would first want the dependencies of all of `std`, from the network.
-//! `core` is compiled once for each compiler, to bitcode. The crate is compiled for each
-//! architecture, linked with `core` by the optimiser: so what it uses of it is part of the result,
-//! and nothing else. The result is one PTX module, which is then split into one module for each
-//! entry, because a driver compiles all of what it is given to load.
+//! The compiler is rustc's own NVPTX backend. It needs the source of `core` of exactly its own
+//! version; [`compiler`] looks for both and installs them where it can. The builder calls rustc
+//! directly, because a nested cargo with `-Zbuild-std` first fetches the dependencies of all of
+//! `std` from the network. `core` is compiled once for each compiler, to bitcode. The crate is
+//! compiled for each architecture and linked with `core` by the optimiser, so the result holds only
+//! the used parts of `core`. The result is one PTX module. It is then split into one module for
+//! each entry, because a driver compiles all that it loads.
 //!
-//! What an entry asks of the assembler, such as a greatest number of threads, stands in its source
-//! as a comment of inline assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's
-//! head.
+//! A directive for the assembler, such as a limit on the number of threads, is a comment of inline
+//! assembly in the entry's source: `asm!("//@ .maxntid 512, 1, 1")`. The builder moves it to the
+//! entry's head.
 //!
-//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no
-//! build script, and no dependencies but `device`, if it asks for that: see
-//! [`KernelBuilder::device`]. What it shares with another one it includes by `#[path]`, and
-//! [`KernelBuilder::with`] names the folder.
+//! A crate of kernels is a `no_std` library of edition 2024 with its source under `src`. It has no
+//! build script. Its only possible dependency is `device`: see [`KernelBuilder::device`]. It
+//! includes source that it shares with other crates by `#[path]`, and [`KernelBuilder::with`] names
+//! the folder of that source.
 //!
-//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that
-//! they depend on: source, flags, compiler. So debug and release builds, and tools that run outside
-//! cargo, share them.
+//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all their
+//! inputs: source, flags and compiler. So debug and release builds share them, and so do tools that
+//! run outside cargo.
 #![deny(missing_docs)]
 
 pub mod compiler;
@@ -55,7 +55,7 @@ pub use module::Module;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no PTX.
+/// Why no PTX was built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -81,7 +81,7 @@ pub enum Error {
         /// What the compiler printed.
         log: String,
     },
-    /// The compiler's output is not what it should be.
+    /// The compiler's output is not usable.
     #[error("the PTX for {arch} cannot be used: {reason}")]
     Ptx {
         /// The architecture, as `sm_90`.
@@ -141,11 +141,11 @@ const FLAGS: &[&str] = &[
     "--target=nvptx64-nvidia-cuda",
     "-Cpanic=abort",
     "-Ccodegen-units=1",
-    // Lets `core` be named as the crate that everything gets from, and a released compiler take it.
+    // Allows `--extern=noprelude:core`, by which every crate gets `core`, on a stable compiler too.
     "-Zunstable-options",
 ];
 
-/// Flags for `core`: only its bitcode is needed, and its warnings are not ours.
+/// Flags for `core`: only its bitcode is needed, and its warnings do not concern the kernels.
 const CORE_FLAGS: &[&str] = &[
     "--crate-type=rlib",
     "--emit=link",
@@ -156,8 +156,8 @@ const CORE_FLAGS: &[&str] = &[
 
 /// Flags for the kernels.
 ///
-/// No linker is needed for PTX, so `true` is the linker. The threshold lets loops over taps
-/// unroll whenever their count is known.
+/// PTX needs no linker, so `true` is the linker. The threshold lets loops over taps unroll whenever
+/// their count is known.
 const KERNEL_FLAGS: &[&str] =
     &["--crate-type=cdylib", "-Clto=fat", "-Clinker=true", "-Cllvm-args=-unroll-threshold=100000"];
 
@@ -165,22 +165,21 @@ const RELEASE_FLAGS: &[&str] = &["-Copt-level=3"];
 
 const DEBUG_FLAGS: &[&str] = &["-Copt-level=1", "-Cdebug-assertions=yes", "-Coverflow-checks=yes"];
 
-/// rustc links `compiler_builtins` to everything. On this target the backend expands those
-/// operations itself.
+/// rustc links `compiler_builtins` to everything. On this target the backend expands its operations
+/// itself, so an empty crate is enough.
 const COMPILER_BUILTINS: &str =
     "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
 
 /// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device
-/// runs what was compiled for the highest at or under its own.
+/// runs the kernels of the highest one that is not above its own.
 pub const TIERS: [u32; 2] = [75, 90];
 
 /// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed.
 /// Machine code also runs on later devices of the same major number. So these two serve A100,
-/// GeForce 30 and 40, L4 and L40; H100 and H200. On them nothing is left to compile when a program
-/// runs.
+/// GeForce 30 and 40, L4 and L40; H100 and H200. These devices compile nothing at run time.
 pub const MACHINES: [u32; 2] = [80, 90];
 
-/// How many sets of results to keep: enough for a few branches and two crates.
+/// Sets of results to keep: enough for a few branches and two crates.
 const KEPT: usize = 16;
 
 /// One set of kernels to compile; see the [crate's documentation](crate).
@@ -216,16 +215,16 @@ impl KernelBuilder {
         }
     }
 
-    /// A further folder of source, files of which the crate includes by `#[path]`: a change there
-    /// is a change of the crate.
+    /// A further folder of source, from which the crate includes files by `#[path]`. A change there
+    /// counts as a change of the crate.
     pub fn with(mut self, folder: impl Into<PathBuf>) -> Self {
         self.with.push(folder.into());
         self
     }
 
-    /// A folder that [`pack`] has written, which [`embed`] takes if it is there: in a package that
-    /// is published, not in the repository that it comes from, where it would hide changes of the
-    /// source.
+    /// A folder written by [`pack`]. If it exists, [`embed`] uses it and compiles nothing. It
+    /// belongs in a published package, but not in the repository, where it would hide changes of
+    /// the source.
     pub fn packed(mut self, folder: impl Into<PathBuf>) -> Self {
         self.packed = Some(folder.into());
         self
@@ -239,47 +238,47 @@ impl KernelBuilder {
         self
     }
 
-    /// The folders of source.
+    /// The folders of source files.
     fn sources(&self) -> impl Iterator<Item = PathBuf> {
         [self.krate.join("src")].into_iter().chain(self.with.iter().cloned())
     }
 
-    /// The architecture to compile for, as `sm_90`. A device runs what was compiled for its own or
-    /// an older one.
+    /// The architecture to compile for, such as `sm_90`. A device runs code for its own
+    /// architecture or an older one.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.arch = arch.into();
         self
     }
 
     /// Whether to optimise fully (the default). Otherwise the kernels also check for overflow and
-    /// debug assertions, and end with a trap where one fails.
+    /// debug assertions, and trap if a check fails.
     pub fn release(mut self, release: bool) -> Self {
         self.release = release;
         self
     }
 
-    /// The version of the PTX language, as 83 for 8.3, where the compiler's default for the
-    /// architecture is too old. The driver must know it: 8.3 came with CUDA 12.3.
+    /// The version of the PTX language, such as 83 for 8.3, if the compiler's default for the
+    /// architecture is too old. The driver must support it: 8.3 came with CUDA 12.3.
     pub fn ptx_isa(mut self, version: u32) -> Self {
         self.ptx_isa = Some(version);
         self
     }
 
-    /// Also copies the whole module to this file.
+    /// Also copies the module with all entries to this file.
     pub fn copy_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.copy_to = Some(path.into());
         self
     }
 
-    /// Also assembles each entry for this architecture, which must run the one compiled for, if
-    /// ptxas is installed.
+    /// Also assembles each entry for this architecture, if ptxas is installed. The architecture
+    /// must be able to run code for [`KernelBuilder::arch`].
     pub fn assemble(mut self, machine: impl Into<String>) -> Self {
         self.machines.push(machine.into());
         self
     }
 
-    /// The target folder to keep results in. The default is the one that this build script, or this
-    /// program, lies in.
+    /// The target folder for results. The default is the one that contains this build script or
+    /// this program.
     pub fn target_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.target_dir = Some(path.into());
         self
@@ -345,7 +344,7 @@ impl KernelBuilder {
         })
     }
 
-    /// The part of this result's name that differs from others of the same sources.
+    /// The name of this result among results of the same sources.
     fn name(&self) -> String {
         let mut name = self.arch.clone();
         if let Some(version) = self.ptx_isa {
@@ -389,23 +388,22 @@ impl KernelBuilder {
         rustc.args(libraries(core));
         if self.device {
             let device = self.compile_device(compiler, core, &unfinished)?;
-            // It depends on the others there.
+            // `device` depends on the libraries there.
             rustc.arg(joined("-Ldependency=", core)).arg(joined("--extern=device=", &device));
         }
         rustc.arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
-        // Intermediate files are named after the crate: tiers that are compiled at once must not
-        // share a folder for them.
+        // Intermediate files are named after the crate, so parallel builds for two architectures
+        // must not share a folder.
         rustc.arg("--out-dir").arg(&unfinished);
-        // Only a compilation that would be linked takes in what it needs of `core`.
+        // Only a compilation with a link step takes in the parts of `core` that it uses.
         rustc
             .arg(joined("--emit=link=", &unfinished.join("unused")))
             .arg(joined("--emit=asm=", &module));
         let warnings =
             run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
-        // Kernels may pack bytes by one instruction, which is in the language from 6.5 on (CUDA
-        // 10.2). For sm_75 the compiler says 6.3 unless an unstable flag is given, which it warns
-        // of.
+        // Kernels may pack bytes by one instruction, which PTX has from 6.5 on (CUDA 10.2). For
+        // sm_75 the compiler states 6.3, unless an unstable flag is given, which causes a warning.
         let text = fs::read_to_string(&module).map_err(at(&module))?.replacen(
             ".version 6.3\n",
             ".version 6.5\n",
@@ -424,7 +422,8 @@ impl KernelBuilder {
         fs::rename(&unfinished, folder).map_err(at(folder))
     }
 
-    /// Compiles the crate `device` for the architecture, which it asks about.
+    /// Compiles the crate `device` for the architecture, because its code depends on the
+    /// architecture.
     fn compile_device(&self, compiler: &Compiler, core: &Path, folder: &Path) -> Result<PathBuf> {
         let (source, library) = (folder.join("device.rs"), folder.join("libdevice.rlib"));
         fs::write(&source, DEVICE_SOURCE).map_err(at(&source))?;
@@ -440,20 +439,19 @@ const MODULE: &str = "module.ptx";
 const ENTRIES: &str = "entries";
 const WARNINGS: &str = "warnings.txt";
 
-/// What was built.
+/// The results of a build.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The architecture, as `sm_90`.
+    /// The architecture, such as `sm_90`.
     pub arch: String,
-    /// The compiler, as `rustc 1.95.0`.
+    /// The compiler, such as `rustc 1.95.0`.
     pub compiler: String,
-    /// PTX of all entries together.
+    /// The PTX module of all entries.
     pub module: PathBuf,
     /// The entries by name, each with a module of its own.
     pub entries: Vec<Entry>,
-    /// The architectures that all entries were assembled for, each with a file of machine code for
-    /// each entry.
+    /// For each assembled architecture, a file of machine code for each entry.
     pub machine_code: Vec<(String, Vec<PathBuf>)>,
     /// The compiler's warnings; empty if there are none.
     pub warnings: String,
@@ -465,14 +463,14 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its name in PTX.
+    /// The entry's name in PTX.
     pub name: String,
     /// A PTX module with this entry and no other.
     pub path: PathBuf,
 }
 
-/// Assembles each entry into a file of `folder`, unless the file exists already; `None` without a
-/// ptxas that can.
+/// Assembles each entry into a file of `folder`, unless the file exists already. `None` if no ptxas
+/// is found, or if it does not support the architecture.
 fn assemble(entries: &[Entry], machine: &str, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     fs::create_dir_all(folder).map_err(at(folder))?;
     let files: Vec<_> =
@@ -512,15 +510,15 @@ fn entries(folder: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The target folder that a build script's output, or else this program, lies in.
+/// The target folder that contains a build script's output, or else this program.
 pub fn target_dir() -> Option<PathBuf> {
     let inside =
         std::env::var_os("OUT_DIR").map(PathBuf::from).or_else(|| std::env::current_exe().ok())?;
     inside.ancestors().find(|folder| is_target_dir(folder)).map(Path::to_owned)
 }
 
-/// Whether cargo keeps results in this folder. It tags those it made itself, and keeps a file of
-/// its own in all.
+/// Whether cargo keeps results in this folder. It tags folders that it created, and keeps a file of
+/// its own in all of them.
 fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
@@ -561,7 +559,7 @@ const CORE: &str = "libcore.rlib";
 const BUILTINS: &str = "libcompiler_builtins.rlib";
 const DEVICE_SOURCE: &str = include_str!("device.rs");
 
-/// What makes a crate use the libraries in the folder that [`build_core`] returned.
+/// Flags that make a crate use the libraries in the folder that [`build_core`] returned.
 fn libraries(core: &Path) -> [OsString; 2] {
     [
         joined("--extern=noprelude:core=", &core.join(CORE)),
@@ -587,7 +585,7 @@ fn lock(path: &Path) -> Result<fs::File> {
     Ok(file)
 }
 
-/// An empty folder: removes what an interrupted build has left there.
+/// Creates an empty folder; removes the leftovers of an interrupted build.
 fn fresh_folder(path: &Path) -> Result<PathBuf> {
     if path.exists() {
         fs::remove_dir_all(path).map_err(at(path))?;
@@ -602,8 +600,8 @@ fn joined(option: &str, path: &Path) -> OsString {
     argument
 }
 
-/// To hash everything that results depend on but what is in their names, this program's own part in
-/// them so far.
+/// A hasher for all inputs that are not part of a result's name. It already holds the compiler and
+/// this program's source.
 fn hasher(compiler: &Compiler) -> DefaultHasher {
     let mut hasher = DefaultHasher::new();
     (include_str!("lib.rs"), include_str!("module.rs"), &compiler.identity).hash(&mut hasher);
@@ -619,7 +617,7 @@ fn add(source: &Path, inputs: &mut Vec<PathBuf>, hasher: &mut DefaultHasher) -> 
         for entry in fs::read_dir(&folder).map_err(at(&folder))? {
             let entry = entry.map_err(at(&folder))?;
             let path = entry.path();
-            // Editors keep hidden files next to those they edit.
+            // Editors keep hidden files next to source files.
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
@@ -639,7 +637,8 @@ fn add(source: &Path, inputs: &mut Vec<PathBuf>, hasher: &mut DefaultHasher) -> 
     Ok(())
 }
 
-/// Removes all but the newest sets of results. What cannot be removed is left for the next time.
+/// Removes all but the newest sets of results. A set that cannot be removed stays until the next
+/// call.
 fn prune(root: &Path) {
     let Ok(folders) = fs::read_dir(root) else { return };
     let mut sets: Vec<_> = folders

@@ -1,5 +1,5 @@
-//! `kernel-builder new NAME`: a project with a kernel in Rust, which its build script compiles and
-//! its program launches.
+//! `kernel-builder new NAME`: creates a project with a kernel in Rust, which its build script
+//! compiles and its program launches.
 
 use std::fs;
 use std::path::Path;

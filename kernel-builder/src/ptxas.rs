@@ -30,10 +30,11 @@ pub struct Usage {
     pub shared: u32,
 }
 
-/// The environment variables that say where to look for it, but for `PATH`.
+/// The environment variables that locate ptxas, except `PATH`.
 pub(crate) const VARIABLES: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "PYTHONPATH"];
 
-/// Where ptxas is: on the path, in the CUDA toolkit, or in the PyPI package `nvidia-cuda-nvcc`.
+/// The path of ptxas: on the `PATH`, in the CUDA toolkit, or in the PyPI package
+/// `nvidia-cuda-nvcc`.
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let toolkits =
@@ -45,7 +46,7 @@ pub fn find() -> Option<PathBuf> {
     fixed.chain(packaged()).find(|program| program.is_file())
 }
 
-/// The places where the PyPI packages put it, newest CUDA first. Empty without Python, or without a
+/// The paths of ptxas in the PyPI packages, newest CUDA first. Empty without Python, or without a
 /// package.
 fn packaged() -> Vec<PathBuf> {
     let roots = Command::new("python3")
@@ -62,7 +63,7 @@ fn packaged() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Assembles a PTX module for `arch` (as `sm_90`) and returns what each of its entries needs;
+/// Assembles a PTX module for `arch` (such as `sm_90`) and returns the resources of each entry;
 /// `None` without ptxas.
 ///
 /// # Errors
@@ -83,7 +84,7 @@ pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
     Ok(Some(parse(&log)))
 }
 
-/// Has `program` assemble a PTX module into machine code for `arch`; `false` if it does not know
+/// Assembles a PTX module into machine code for `arch` by `program`; `false` if it does not support
 /// the architecture.
 ///
 /// # Errors
@@ -103,8 +104,8 @@ pub fn assemble(program: &Path, module: &Path, arch: &str, to: &Path) -> Result<
 /// Reads the lines that `ptxas -v` prints for each entry.
 fn parse(log: &str) -> Vec<Usage> {
     let mut usages: Vec<Usage> = Vec::new();
-    // Properties of device functions are listed under the entry that calls them; only the entry's
-    // own lines count.
+    // Properties of device functions follow the entry that calls them; only the entry's own lines
+    // count.
     let mut own = false;
     for line in log.lines() {
         if let Some(rest) = line.split("Compiling entry function '").nth(1) {

@@ -1,10 +1,10 @@
 //! Splits a PTX module with many entries into modules with one entry each.
 
-/// A module for each entry: its name, and the source's header and declarations with that entry
-/// alone.
+/// Makes a module for each entry: its name, and the source's header and declarations with only that
+/// entry.
 ///
-/// A driver compiles everything in the module that it loads, so a module should hold what is used
-/// and no more. Everything that is not an entry (variables, device functions, declarations) is
+/// A driver compiles everything in the module that it loads, so a module should hold only what the
+/// program uses. Everything that is not an entry (variables, device functions, declarations) is
 /// small, and goes into every module.
 pub(crate) fn split(ptx: &str) -> Result<Vec<(String, String)>, String> {
     let items = items(ptx)?;
@@ -28,7 +28,7 @@ pub(crate) fn split(ptx: &str) -> Result<Vec<(String, String)>, String> {
     Ok(entries)
 }
 
-/// The name, if the item is an entry.
+/// The entry's name, if the item is an entry.
 fn entry_name(item: &str) -> Result<Option<String>, String> {
     let head = item.split(['(', '{', ';']).next().unwrap_or_default();
     let mut words = head.split_whitespace();
@@ -87,7 +87,7 @@ fn items(ptx: &str) -> Result<Vec<String>, String> {
             }
             '}' => {
                 depth = depth.checked_sub(1).ok_or("a brace closes that was not opened")?;
-                // The braces of a variable's initial value are followed by a semicolon.
+                // A semicolon follows the braces of a variable's initial value.
                 depth == 0 && (is_function(&item) || !item.contains('='))
             }
             ';' => depth == 0,
@@ -110,7 +110,7 @@ fn is_function(item: &str) -> bool {
         .any(|word| word == ".entry" || word == ".func")
 }
 
-/// Whether the statement is of the kind that ends with its line.
+/// Whether the statement ends with its line.
 fn is_line(item: &str) -> bool {
     [".version", ".target", ".address_size", ".file"]
         .iter()

@@ -1,5 +1,5 @@
-//! The kernels. They run on the GPU: no standard library, and the functions of the crate `device`
-//! instead.
+//! The kernels. They run on the GPU: without the standard library, but with the functions of the
+//! crate `device`.
 #![no_std]
 #![feature(abi_ptx)]
 

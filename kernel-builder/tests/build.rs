@@ -1,4 +1,4 @@
-//! Small crates of kernels, compiled as a build script would.
+//! Small crates of kernels, compiled as by a build script.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub unsafe extern \"ptx-kernel\" fn checked(data: *mut i32, values: *const [i32;
 }
 ";
 
-/// A crate of this source, in a folder that its name tells apart from other tests'.
+/// A crate with this source, in a folder whose name differs from other tests'.
 fn krate(folder: &Path, source: &str) -> KernelBuilder {
     fs::create_dir_all(folder.join("src")).unwrap();
     fs::write(folder.join("src/lib.rs"), format!("{HEADER}{source}")).unwrap();
@@ -77,7 +77,7 @@ fn what_is_used_of_core_is_part_of_the_module() {
     for (release, overflow_is_checked) in [(true, false), (false, true)] {
         let report = builder.clone().release(release).build().unwrap();
         assert_eq!(fs::read(&copy).unwrap(), fs::read(&report.module).unwrap());
-        // An index out of range panics, in a function of core's.
+        // An index out of range panics, in a function of `core`.
         let checked = read(&report, "checked");
         assert!(checked.contains("trap") && !checked.contains(".extern .func"), "{checked}");
         assert_eq!(read(&report, "double").contains("mul_overflow"), overflow_is_checked);
@@ -103,7 +103,7 @@ fn the_language_version_can_be_raised() {
     assert_ne!(version(builder.build().unwrap()), "8.3");
 }
 
-/// A crate takes a file of another folder; it is compiled again when that file changes, and only
+/// A crate includes a file of another folder. It is compiled again when that file changes, and only
 /// then.
 #[test]
 fn a_further_folder_is_a_part_of_the_crate() {
@@ -155,7 +155,7 @@ fn a_change_is_compiled_and_a_fault_reported() {
     assert!(matches!(KernelBuilder::new(place.join("missing")).build(), Err(Error::Io { .. })));
 }
 
-/// The crate `device`: what a kernel calls of it becomes instructions of its own PTX.
+/// The crate `device`: functions that a kernel calls become instructions of its own PTX.
 #[test]
 fn kernels_may_ask_for_device_functions() {
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn kernels_may_ask_for_device_functions() {
     for part in ["mma.sync.aligned.m16n8k32", "ld.global.nc.v4.b32", "st.global.v4.b32"] {
         assert!(product.contains(part), "no {part} in\n{product}");
     }
-    // What has no such instruction multiplies in quarters.
+    // Devices without this instruction multiply in quarters.
     let older = KernelBuilder::new(&krate).device().arch("sm_75").build().unwrap();
     assert_eq!(read(&older, "product").matches("mma.sync.aligned.m8n8k16").count(), 4);
     for (report, arch) in [(&report, "sm_90"), (&older, "sm_75")] {
@@ -216,6 +216,6 @@ fn kernels_may_ask_for_device_functions() {
             }
         }
     }
-    // Without asking, there is no such crate.
+    // Without `device()`, the crate is missing.
     assert!(matches!(KernelBuilder::new(&krate).arch("sm_90").build(), Err(Error::Compile { .. })));
 }

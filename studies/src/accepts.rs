@@ -1,4 +1,4 @@
-//! What each study takes: what its document describes, and little else.
+//! The limits of each study: problems that its document describes, and little else.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::Problem;
 /// Threads along each side of the blocks of several studies.
 pub(crate) const SIDE: usize = CLASS_BLOCK as usize;
 
-/// Whether the border is one of those that a study's document has.
+/// Whether a study's document has the border.
 fn bordered(problem: &Problem<'_>, has: fn(Border) -> bool, which: &str) -> Result<(), String> {
     if has(problem.border) {
         Ok(())
@@ -41,7 +41,7 @@ fn square(problem: &Problem<'_>, sizes: RangeInclusive<usize>) -> Result<(), Str
     }
 }
 
-/// Whether a grid of blocks of so many rows covers the image.
+/// Whether a grid of blocks of `rows` rows covers the image.
 fn covered(problem: &Problem<'_>, rows: usize) -> Result<(), String> {
     let (height, most) = (problem.shape.height, rows * 65535);
     if height <= most { Ok(()) } else { Err(format!("{height} rows, a grid covers {most}")) }
@@ -64,7 +64,7 @@ fn tile_fits(problem: &Problem<'_>, width: usize, height: usize) -> Result<(), S
     }
 }
 
-/// Whether a launch carries the taps.
+/// Whether a launch can pass all taps by value.
 fn carried(problem: &Problem<'_>) -> Result<(), String> {
     let taps = problem.filter.cols() * problem.filter.rows();
     if taps <= MAX_CONSTANT_TAPS {
@@ -75,7 +75,7 @@ fn carried(problem: &Problem<'_>) -> Result<(), String> {
 }
 
 pub(crate) fn any_block(problem: &Problem<'_>) -> Result<(), String> {
-    // Benchmarks try blocks of as few as one row.
+    // Benchmarks try blocks of a single row.
     covered(problem, 1)
 }
 
@@ -118,11 +118,11 @@ pub(crate) fn class_mul24(problem: &Problem<'_>) -> Result<(), String> {
     class(problem).and_then(|()| short_indices(problem, (1 << 23) - 32))
 }
 
-/// Whether indices into a plane are below 2^31, and a stride and the number of rows at most so
-/// much.
+/// Whether indices into a plane are below 2^31, and the stride and the number of rows are at most
+/// `most`.
 fn short_indices(problem: &Problem<'_>, most: usize) -> Result<(), String> {
     let Shape { width, height, channels } = problem.shape;
-    // Of planes that take turns row by row, all lie in a stride.
+    // With row-interleaved planes, all planes lie within a stride.
     let stride = width.next_multiple_of(32) * channels;
     if stride.max(height) <= most && stride * height <= i32::MAX as usize {
         Ok(())
@@ -143,7 +143,7 @@ pub(crate) fn texture(problem: &Problem<'_>) -> Result<(), String> {
     square(problem, 3..=33)?;
     let has = |border| matches!(border, Border::Constant(_) | Border::Replicate);
     bordered(problem, has, "constant and replicate")?;
-    // What every GPU since compute capability 5.0 has.
+    // The limits of every GPU since compute capability 5.0.
     let (most_wide, most_high) = (131_072, 65_000);
     let Shape { width, height, channels } = problem.shape;
     if channels > 1 || width > most_wide || height > most_high {

@@ -1,26 +1,26 @@
-//! The studies' results on the CPU: apron's for the orders that it has, and the oracle's plain loop
-//! for the other.
+//! The studies' results on the CPU. apron computes the orders of summation that it has; the
+//! oracle's plain loop computes the other one.
 
 use apron::{Border, Device, Error, Filter, Image, Plan, Result, Shape, Variant};
 use oracle::Order;
 
 use crate::{Problem, Study};
 
-/// A study made ready to filter images on the CPU.
+/// A study, ready to filter images on the CPU.
 #[derive(Debug)]
 pub struct CpuPlan {
     study: Study,
     filter: Filter,
     border: Border,
-    /// `None` if apron does not have the order.
+    /// `None` if apron does not have the order of summation.
     plan: Option<Plan>,
 }
 
 impl Study {
-    /// Makes the study ready on the CPU.
+    /// Prepares the study for the CPU.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it never runs this filter under this border.
+    /// [`Error::Unsupported`] if the study never supports this filter with this border.
     pub fn plan_on_cpu(self, filter: &Filter, border: Border) -> Result<CpuPlan> {
         let variant = match self.order() {
             Order::Direct => Some(Variant::DirectNaive),
@@ -42,10 +42,10 @@ impl Study {
 }
 
 impl CpuPlan {
-    /// Whether it takes images of this shape.
+    /// Whether the study takes images of this shape.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] says which limit is met, if it does not.
+    /// [`Error::Unsupported`], which names the limit, if it does not.
     pub fn takes(&self, shape: Shape) -> Result<()> {
         let Self { study, filter, border, .. } = self;
         study.check(&Problem { filter, border: *border, shape, shared_memory: usize::MAX })
@@ -54,7 +54,7 @@ impl CpuPlan {
     /// Filters one image into another.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, else as [`CpuPlan::takes`]; memory errors.
+    /// [`Error::Mismatch`] if sizes differ; otherwise as [`CpuPlan::takes`]; memory errors.
     pub fn run(&self, src: &Image<f32>, dst: &mut Image<f32>) -> Result<()> {
         let shape = src.shape();
         if shape != dst.shape() {

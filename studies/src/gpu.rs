@@ -17,14 +17,14 @@ use crate::{Problem, Study};
 
 static TIERS: &[Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// The studies' kernels, as the build embedded them. Those of apron that studies launch are in
+/// The studies' kernels, embedded by the build. The kernels of apron that studies launch are in
 /// [`apron::gpu::embedded`].
 pub fn kernels() -> &'static [Tier] {
     TIERS
 }
 
-/// An image whose channels take turns row by row, each row at a multiple of 8 floats: no less will
-/// do for vector loads and for textures.
+/// An image with row-interleaved channels. Each row begins at a multiple of 8 floats, the least for
+/// vector loads and for textures.
 ///
 /// # Errors
 /// As [`Gpu::image`].
@@ -33,8 +33,8 @@ pub fn image_by_rows(gpu: &Gpu, shape: Shape) -> Result<DeviceImage> {
     gpu.image_with(shape, plane.saturating_mul(shape.channels), plane)
 }
 
-/// A study made ready to filter images on a GPU. It has an intermediate image of its own, so one
-/// plan's work belongs in one stream at a time.
+/// A study, ready to filter images on a GPU. It owns an intermediate image, so the work of one plan
+/// belongs in one stream at a time.
 #[derive(Debug)]
 pub struct StudyPlan {
     study: Study,
@@ -45,20 +45,20 @@ pub struct StudyPlan {
     window: Window,
     functions: Vec<Function>,
     taps: Taps,
-    // Dropped before the textures: the driver frees memory when the device has done all work that
-    // may use either.
+    // Dropped before the textures: the driver frees memory only when the device has finished all
+    // work that may use either.
     middle: Option<DeviceImage>,
     textures: Textures,
 }
 
-/// Taps in the homes that kernels read them from.
+/// The taps in each layout that kernels read.
 #[derive(Debug)]
 struct Taps {
     dense: Vec<f32>,
     row: Vec<f32>,
     column: Vec<f32>,
     pair: Vec<f32>,
-    /// All of them, row by row, as an image of one row.
+    /// All taps, row by row, as an image of one row.
     buffer: DeviceImage,
     count: usize,
 }
@@ -70,7 +70,7 @@ impl Taps {
             (0..cols * rows).map(|i| filter.tap(i / cols, i % cols) as f32).collect();
         let count = all.len();
         let buffer = gpu.upload(&Image::from_vec(all.clone(), count, 1, 1)?.view())?;
-        // As many as any entry takes by value.
+        // Padded to the most taps that any entry takes by value.
         let padded = |taps: &mut dyn Iterator<Item = f32>| {
             let mut taps: Vec<_> = taps.collect();
             taps.resize(taps.len().max(MAX_CONSTANT_TAPS), 0.0);
@@ -97,12 +97,12 @@ impl std::fmt::Debug for Size {
 }
 
 impl Study {
-    /// Makes the study ready on a GPU; `block` is the shape of a block in threads, where its kernel
-    /// takes any.
+    /// Prepares the study for a GPU; `block` is the shape of a block in threads, if the study's
+    /// kernel takes any shape.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if it never runs this filter under this border; memory and driver
-    /// errors.
+    /// [`Error::Unsupported`] if the study never supports this filter with this border; memory and
+    /// driver errors.
     pub fn plan(
         self,
         filter: &Filter,
@@ -144,10 +144,10 @@ impl Study {
 }
 
 impl StudyPlan {
-    /// Whether it takes images of this shape.
+    /// Whether the study takes images of this shape.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] says which limit is met, if it does not.
+    /// [`Error::Unsupported`], which names the limit, if it does not.
     pub fn takes(&self, shape: Shape) -> Result<()> {
         let shared_memory = self.gpu.info().shared_memory;
         self.study.check(&Problem {
@@ -158,12 +158,12 @@ impl StudyPlan {
         })
     }
 
-    /// Filters an image that is on the device into another one there. The work is put into `stream`
-    /// and may not have finished when the function returns.
+    /// Filters an image on the device into another one there. The work is queued in `stream` and
+    /// may not have finished when the function returns.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::Parameter`] if something is another GPU's,
-    /// else as [`StudyPlan::takes`]; memory and driver errors.
+    /// [`Error::Mismatch`] if sizes differ, [`Error::Parameter`] if an argument belongs to another
+    /// GPU; otherwise as [`StudyPlan::takes`]; memory and driver errors.
     pub fn run_on_device(
         &mut self,
         src: &DeviceImage,
@@ -200,7 +200,7 @@ impl StudyPlan {
             let mut pass = frame;
             if i > 0 {
                 (pass.src, pass.src_stride, pass.src_plane) = (middle as *const f32, stride, plane);
-                // A row that holds the border's value everywhere has its filtered value everywhere.
+                // A row of border values has one filtered value everywhere.
                 let row = self.taps.row.iter().take(self.size.cols as usize);
                 pass.border_value = row.fold(0.0, |sum, tap| tap.mul_add(frame.border_value, sum));
             }
@@ -212,12 +212,12 @@ impl StudyPlan {
         Ok(())
     }
 
-    /// The intermediate image: its address, stride and plane stride. It is laid out as the
+    /// The intermediate image: its address, stride and plane stride. It has the layout of the
     /// destination.
     fn middle(&mut self, dst: &DeviceImage, stream: &Stream) -> Result<(u64, usize, usize)> {
         let layout = |image: &DeviceImage| (image.shape(), image.stride(), image.plane_stride());
         if self.middle.as_ref().is_none_or(|middle| layout(middle) != layout(dst)) {
-            // Work in flight may still use the old one.
+            // Work in flight may still use the old image.
             stream.synchronize()?;
             self.middle = None;
         }
@@ -240,7 +240,7 @@ impl StudyPlan {
         let unsigned = |(x, y): (i32, i32)| (x as u32, y as u32);
         let (tile, block) =
             (unsigned((launch.tile)(&self.size)), unsigned((launch.block)(&self.size)));
-        // What it accepts keeps columns, rows and channels in the range of a grid.
+        // The study's limits keep columns, rows and channels in the range of a grid.
         let (width, height, channels) =
             (shape.width as u32, shape.height as u32, shape.channels as u32);
         let (columns, depth) = match launch.channels {
@@ -281,10 +281,10 @@ impl StudyPlan {
         };
         let arguments: Vec<_> =
             [first].into_iter().chain(launch.arguments.iter().filter_map(of)).collect();
-        // SAFETY: every entry of a study takes a frame, apron's take a pass; and then each takes
-        // what its row of the table says, of which the taps are at least as many as it takes by
-        // value. The frame describes images of this GPU, which are as large as the shape that the
-        // study accepted; images and taps are freed when the device has done all work, not before.
+        // SAFETY: every entry of a study takes a frame, and apron's entries take a pass. The other
+        // arguments are those of the entry's row in the table, with at least as many taps as the
+        // entry takes by value. The frame describes images of this GPU, as large as the shape that
+        // the study accepted. Images and taps are freed only when the device has finished all work.
         unsafe { stream.launch(&self.functions[index], grid, &arguments) }
     }
 }
@@ -312,7 +312,7 @@ fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
     }
 }
 
-/// The frame as apron's own kernels are told of it.
+/// The same frame as a pass for apron's own kernels.
 fn pass(frame: &Frame, shape: Shape) -> Pass {
     let channels = shape.channels as u32;
     let plane = |base: u64, stride: usize, plane: usize| {

@@ -1,15 +1,15 @@
-//! Studies: convolution as other documents have it, step by step, each step a kernel that
-//! `docs/ladder.md` measures beside its document's time. The benchmark and the tests run them;
-//! apron itself knows nothing of them.
+//! Studies: convolution as other documents have it, step by step. Each step is a kernel that
+//! `docs/ladder.md` measures next to its document's time. The benchmark and the tests run the
+//! studies; apron itself does not know them.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `table` | every study: its name, what it takes, and how it is launched |
+//! | `table` | every study: its name, its limits, and its launches |
 //! | `accepts` | the limits of each document |
 //! | `cpu` | the same results on the CPU |
 //! | `gpu`, `texture` | launches, on apron's streams and images |
 //!
-//! The kernels are a crate of their own, `studies/kernels`.
+//! The kernels are a separate crate, `studies/kernels`.
 
 mod accepts;
 mod cpu;
@@ -30,16 +30,17 @@ use table::{Row, TABLE};
 /// One step of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Study {
-    /// A blog's ladder: taps and pixels from global memory. apron's own kernel, with blocks of any
-    /// shape.
+    /// A blog's ladder, first step: taps and pixels from global memory. apron's own kernel, with
+    /// blocks of any shape.
     DirectNaive,
     /// Taps from the constant bank. apron's own kernel, with blocks of any shape.
     DirectConstant,
     /// Pixels from a tile, for blocks of any shape.
     BlogShared,
-    /// The same, 5 x 5 taps known to the compiler.
+    /// As `BlogShared`, with 5 x 5 taps known to the compiler.
     BlogUnrolled,
-    /// A class project, step 0: pixels from global memory, each tap the product of two.
+    /// A class project, step 0: pixels from global memory; each tap is the product of a row tap and
+    /// a column tap.
     ClassNaive,
     /// Step 1: pixels from a tile in shared memory, laid out column by column.
     ClassShared,
@@ -53,7 +54,7 @@ pub enum Study {
     ClassSteps,
     /// NVIDIA's white paper: two passes, loops over taps unrolled.
     PaperSeparable,
-    /// The same, loops not unrolled.
+    /// As `PaperSeparable`, but loops are not unrolled.
     PaperLooped,
     /// Both passes through a texture.
     PaperTexture,
@@ -63,15 +64,15 @@ pub enum Study {
     PaperHalfIdle,
     /// As many threads as results, each loading several pixels.
     PaperBusy,
-    /// A comparison of blurs: without a tile, channels row by row.
+    /// A comparison of blurs: without a tile, for row-interleaved channels.
     StripUntiled,
-    /// The same with a tile.
+    /// The same blur with a tile.
     StripTiled,
     /// A blog on one dimension: taps and neighbours from global memory.
     LineNaive,
     /// Taps from the constant bank.
     LineConstant,
-    /// Neighbours from a tile without apron, else from global memory.
+    /// Neighbours from a tile without apron; those outside it from global memory.
     LineShared,
     /// Neighbours from a tile with its apron.
     LineGhost,
@@ -79,12 +80,12 @@ pub enum Study {
     LineVector,
 }
 
-/// What a study is asked to do.
+/// An image and a filter that a study is asked to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     /// The filter.
     pub filter: &'a Filter,
-    /// What lies outside the image.
+    /// The border rule.
     pub border: Border,
     /// Width, height and channels.
     pub shape: Shape,
@@ -113,12 +114,13 @@ impl Study {
         self.row().summary
     }
 
-    /// The order of its sums, which says whose bits it gives.
+    /// The order of its sums, which determines its bits.
     pub fn order(self) -> Order {
         self.row().order
     }
 
-    /// The entries that it may launch, of the studies' kernels or, for the first two, of apron's.
+    /// The entries that it may launch: of the studies' kernels or, for the first two studies, of
+    /// apron's.
     pub fn entries(self) -> impl Iterator<Item = &'static str> {
         self.row().launches.iter().flat_map(|launch| launch.entry.names())
     }
@@ -131,12 +133,12 @@ impl Study {
     /// Whether it can run a problem.
     ///
     /// # Errors
-    /// Which limit it meets, if it cannot.
+    /// The limit that the problem exceeds, if it cannot.
     pub fn accepts(self, problem: &Problem<'_>) -> Result<(), String> {
         (self.row().accepts)(problem)
     }
 
-    /// As [`Study::accepts`], in apron's words.
+    /// As [`Study::accepts`], with apron's error type.
     fn check(self, problem: &Problem<'_>) -> Result<(), Error> {
         self.accepts(problem).map_err(|reason| Error::Unsupported { variant: self.name(), reason })
     }

@@ -1,4 +1,4 @@
-//! The table of studies: what each is called, what it takes, and how its kernels are launched.
+//! The table of studies: each one's name, limits and launches.
 #![cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without kernels nothing is launched"))]
 
 use oracle::Order;
@@ -18,8 +18,8 @@ pub(crate) struct Row {
     pub(crate) order: Order,
     pub(crate) summary: &'static str,
     pub(crate) accepts: fn(&Problem<'_>) -> Result<(), String>,
-    /// Its kernels, one after the other: one, or a row pass into an intermediate image and a column
-    /// pass out of it.
+    /// Its kernels in order: one, or a row pass into an intermediate image and a column pass from
+    /// it.
     pub(crate) launches: &'static [Launch],
 }
 
@@ -28,37 +28,37 @@ pub(crate) struct Launch {
     pub(crate) entry: Entry,
     /// Pixels that a block computes.
     pub(crate) tile: fn(&Size) -> (i32, i32),
-    /// Its threads.
+    /// Threads of a block.
     pub(crate) block: fn(&Size) -> (i32, i32),
-    /// Floats of its shared memory.
+    /// Floats of a block's shared memory.
     pub(crate) floats: fn(&Size) -> i32,
-    /// Where a grid has the channels.
+    /// The grid axis of the channels.
     pub(crate) channels: Channels,
-    /// What the entry takes after the frame.
+    /// The entry's arguments after the frame.
     pub(crate) arguments: &'static [Argument],
 }
 
-/// What a launch's sizes follow from.
+/// The values that determine a launch's sizes.
 pub(crate) struct Size {
     /// Tap columns and rows.
     pub(crate) cols: i32,
     pub(crate) rows: i32,
-    /// Threads of a block, for kernels that take any.
+    /// Threads of a block, for kernels that take any shape.
     pub(crate) any: (i32, i32),
 }
 
 /// A kernel's name.
 pub(crate) enum Entry {
-    /// One of the studies' own.
+    /// An entry of the studies' kernels.
     One(&'static str),
-    /// The one of these for the number of tap columns.
+    /// An entry of the studies' kernels, chosen by the number of tap columns.
     ByTaps(&'static [(i32, &'static str)]),
-    /// One of apron's.
+    /// An entry of apron's kernels.
     Apron(&'static str),
 }
 
 impl Entry {
-    /// Every name that it may be.
+    /// All names that it may stand for.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         let (one, several) = match *self {
             Self::One(name) | Self::Apron(name) => (Some(name), &[][..]),
@@ -68,12 +68,12 @@ impl Entry {
     }
 }
 
-/// Where a grid has an image's channels.
+/// The grid axis of an image's channels.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Channels {
-    /// Its z axis counts them.
+    /// The z axis counts the channels.
     InDepth,
-    /// Its x axis counts the columns of all.
+    /// The x axis counts the columns of all channels.
     SideBySide,
 }
 
@@ -88,11 +88,11 @@ pub(crate) enum Argument {
     Channels,
     /// A texture of the source.
     Texture,
-    /// All taps, row by row, as many as the entry takes.
+    /// All taps by value, row by row, as many as the entry takes.
     Dense,
-    /// Their address in device memory.
+    /// The address of all taps in device memory.
     DenseAddress,
-    /// The same, if a launch does not carry them all; else nothing.
+    /// The address of all taps; omitted if a launch passes all of them by value.
     RestAddress,
     /// A row's taps.
     Row,
@@ -108,11 +108,11 @@ use Entry::{Apron, ByTaps, One};
 /// A number of pixels or threads, across and down.
 type Extent = fn(&Size) -> (i32, i32);
 
-/// Blocks of 16 x 16 threads, a pixel for each.
+/// Blocks of 16 x 16 threads, one pixel a thread.
 const SIDE: Extent = |_| (CLASS_BLOCK, CLASS_BLOCK);
 /// Blocks of the requested shape.
 const ANY: Extent = |size| size.any;
-/// Pixels along a side of such a block with the class project's apron.
+/// Pixels along a side of a 16 x 16 block with the class project's apron.
 const LONG: i32 = CLASS_BLOCK + CLASS_TAPS - 1;
 
 const fn launch(
@@ -125,7 +125,7 @@ const fn launch(
     Launch { entry, tile, block, floats, channels: Channels::InDepth, arguments }
 }
 
-/// A block's pixels and their apron.
+/// Pixels of a block and its apron.
 fn with_apron((width, height): (i32, i32), size: &Size) -> i32 {
     (width + size.cols - 1) * (height + size.rows - 1)
 }
@@ -423,7 +423,7 @@ pub(crate) const TABLE: &[Row] = &[
     },
 ];
 
-// Every study has the row of its number.
+// The table has each study at the index of its number.
 const _: () = {
     let mut i = 0;
     while i < TABLE.len() {

@@ -1,7 +1,7 @@
 //! Texture objects: pixels read through the texture units.
 //!
-//! apron defines the driver's symbols once for a program, so the two called here are in its list:
-//! `host/src/gpu/driver/sys.rs`.
+//! apron defines the driver's symbols once for a program, so its list also has the two functions
+//! called here: `host/src/gpu/driver/sys.rs`.
 
 use apron::gpu::{Gpu, Stream};
 use apron::{Error, Result};
@@ -9,8 +9,8 @@ use cust::sys;
 use study_kernels::border;
 use study_kernels::frame::Frame;
 
-/// The texture objects that a plan's work uses. An object is an address and a rule, so it may be
-/// used again as long as the memory at that address is laid out alike, whoever owns it.
+/// The texture objects that a plan's work uses. An object is an address and a rule. It stays usable
+/// while the memory at that address has the same layout, whoever owns the memory.
 #[derive(Debug, Default)]
 pub(crate) struct Textures {
     made: Vec<(Key, sys::CUtexObject)>,
@@ -24,16 +24,16 @@ struct Key {
     height: usize,
     pitch: usize,
     border: u32,
-    /// The bits of what lies outside.
+    /// The bits of the border's value.
     outside: u32,
 }
 
-/// How many objects a plan keeps.
+/// The most texture objects that a plan keeps.
 const MOST: usize = 256;
 
 impl Textures {
-    /// A texture of the frame's first source plane. Outside it lies the border's value under
-    /// CONSTANT; else the edge is repeated.
+    /// A texture of the frame's first source plane. Under CONSTANT, the border's value lies outside
+    /// it; otherwise the edge repeats.
     pub(crate) fn of(
         &mut self,
         gpu: &Gpu,
@@ -52,7 +52,7 @@ impl Textures {
             return Ok(object);
         }
         if self.made.len() >= MOST {
-            // Work in flight may still use them.
+            // Work in flight may still use the objects.
             stream.synchronize()?;
             *self = Self::default();
         }
@@ -98,7 +98,8 @@ fn create(key: &Key) -> Result<sys::CUtexObject> {
         reserved: [0; 12],
     };
     let mut object = 0;
-    // SAFETY: both descriptions are complete and outlive the call; the driver checks what they say.
+    // SAFETY: both descriptions are complete and outlive the call; the driver checks their
+    // contents.
     match unsafe { sys::cuTexObjectCreate(&mut object, &resource, &texture, std::ptr::null()) } {
         sys::CUresult::CUDA_SUCCESS => Ok(object),
         error => Err(Error::Driver { call: "creating a texture", message: format!("{error:?}") }),
@@ -107,11 +108,11 @@ fn create(key: &Key) -> Result<sys::CUtexObject> {
 
 impl Drop for Textures {
     fn drop(&mut self) {
-        // An error has no one to go to; the next call reports it.
+        // Nobody can receive an error here; the next call reports it.
         if self.gpu.as_ref().is_some_and(|gpu| gpu.make_current().is_ok()) {
             for (_, object) in self.made.drain(..) {
-                // SAFETY: made by `create`; the device has finished what used it, as the owner has
-                // seen to.
+                // SAFETY: made by `create`; the owner has waited until the device finished all work
+                // that uses it.
                 let _ = unsafe { sys::cuTexObjectDestroy(object) };
             }
         }

@@ -1,8 +1,7 @@
 //! The device layer on the host, where there is no device: kernels are type-checked with it and
 //! never called.
 //!
-//! Each function of `nvptx.rs` and `mma.rs` is here too, with the same signature; they have its
-//! contract.
+//! Each function of `nvptx.rs` and `mma.rs` is here too, with the same signature and contract.
 
 /// Declares kernel entries: a constant for each, with its name and the types of its arguments.
 macro_rules! kernel {
@@ -12,7 +11,7 @@ macro_rules! kernel {
         /// The entry, for the host to launch.
         #[allow(non_upper_case_globals, reason = "it is named as in PTX")]
         pub const $name: $crate::entry::Entry<($($type,)*)> = {
-            // Only type-checked here, and compiled for the GPU.
+            // Type-checked here; compiled only for the GPU.
             #[allow(dead_code)]
             unsafe fn body($($argument: $type),*) {
                 // SAFETY: never called.
@@ -43,7 +42,7 @@ macro_rules! parameter {
 
 pub(crate) use {directive, host, kernel, parameter};
 
-/// Functions that nobody calls.
+/// Declares functions that are never called.
 macro_rules! absent {
     ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         pub(crate) fn $name($(_: $type),*) $(-> $result)? {

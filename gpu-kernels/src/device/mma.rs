@@ -1,15 +1,15 @@
-//! Products of small matrices of whole numbers on the tensor cores: PTX instructions that a warp
-//! executes together.
+//! Products of small integer matrices on the tensor cores: PTX instructions that a warp executes
+//! together.
 
 use super::{Shared, asm};
 
-/// Whether the architecture has the product in one instruction: from compute capability 8.0 on. 7.5
-/// has it in four smaller ones, whose fragments are the same registers. rustc and rust-cuda name
+/// Whether the architecture has the product as one instruction: compute capability 8.0 and up. 7.5
+/// has four smaller instructions, whose fragments are the same registers. rustc and rust-cuda name
 /// the architecture differently.
 const WHOLE: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
 /// Defines `$name`, a product whose first factor has bytes of type `$a` and whose second one has
-/// bytes of type `$b`, and `$quarter`, the same for 8 rows of `a` and half of its columns.
+/// bytes of type `$b`. Also defines `$quarter`, the same for 8 rows of `a` and half of its columns.
 macro_rules! product {
     ($(#[$doc:meta])* $name:ident, $quarter:ident, $a:literal, $b:literal) => {
         $(#[$doc])*
@@ -20,8 +20,8 @@ macro_rules! product {
         pub(crate) unsafe fn $name(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
             if WHOLE {
                 let (s0, s1, s2, s3);
-                // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved
-                // into a branch that others do not take.
+                // SAFETY: as the caller promised. Not `pure`, so that no lane's product moves into
+                // a branch that other lanes do not take.
                 unsafe {
                     asm!(
                         concat!(
@@ -80,9 +80,9 @@ macro_rules! product {
 }
 
 product! {
-    /// `sums + a * b`, exact modulo 2^32: `a` is a matrix of 16 rows and 32 columns of unsigned
-    /// bytes, `b` one of 32 rows and 8 columns of signed bytes. Each lane holds a part of them.
-    /// With `g = lane / 4` and `t = lane % 4`, byte `i` of a lane's words is
+    /// `sums + a * b`, exact modulo 2^32. `a` is a matrix of 16 rows and 32 columns of unsigned
+    /// bytes; `b` has 32 rows and 8 columns of signed bytes. Each lane holds a part of them. With
+    /// `g = lane / 4` and `t = lane % 4`, byte `i` of a lane's words is
     ///
     /// | word | of | row | column |
     /// | --- | --- | --- | --- |
@@ -95,23 +95,24 @@ product! {
 }
 
 product! {
-    /// As [`mma`], but the bytes of `a` are signed, and those of `b` are not.
+    /// As [`mma`], but the bytes of `a` are signed and those of `b` are unsigned.
     mma_signed, quarter_signed, "s8", "u8"
 }
 
 impl Shared {
-    /// Reads four matrices of 8 rows of 16 bytes: the rows of matrix `i` begin at the bytes that
-    /// lanes `8 * i` to `8 * i + 7` give, in turn. A lane gets, of each matrix, word `lane % 4` of
-    /// row `lane / 4`: with the upper and the lower half of the rows of columns 0 to 15, then of
-    /// columns 16 to 31, the words of `a` in [`mma`].
+    /// Reads four matrices of 8 rows of 16 bytes. Lanes `8 * i` to `8 * i + 7` pass the first bytes
+    /// of the rows of matrix `i`, in order. From each matrix a lane gets word `lane % 4` of row
+    /// `lane / 4`. These are the words of `a` in [`mma`], if the matrices are the upper and lower
+    /// half of the rows of columns 0 to 15, then of columns 16 to 31.
     ///
     /// # Safety
-    /// All 32 lanes of the warp call together. The bytes are multiples of 16; the rows lie inside
-    /// what the launch reserved, and a barrier stands between their writes and this read.
+    /// All 32 lanes of the warp call together. The bytes are multiples of 16. The rows lie inside
+    /// the memory that the launch reserved, and a barrier stands between their writes and this
+    /// read.
     #[inline(always)]
     pub(crate) unsafe fn load_matrices(self, byte: i32) -> [u32; 4] {
         let (a, b, c, d);
-        // SAFETY: as the caller promised. Not `pure`: a barrier may change what is read, and no
+        // SAFETY: as the caller promised. Not `pure`: the values may change at a barrier, and no
         // lane's part may move into a branch.
         unsafe {
             asm!(

@@ -2,8 +2,8 @@
 //!
 //! Kernels use the GPU only through these functions. Two compilers take the same kernels: rustc's
 //! own NVPTX backend and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most
-//! functions are a PTX instruction, spelled out, and serve both (`nvptx.rs`, and `mma.rs` for the
-//! tensor cores); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host
+//! functions are one PTX instruction and serve both (`nvptx.rs`, and `mma.rs` for the tensor
+//! cores). The differences are in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host
 //! kernels are type-checked, and their entries become constants, by which the host launches them:
 //! `absent.rs`. The package `emulator` has all of these functions in a form that runs on the host,
 //! with checks.
@@ -49,9 +49,9 @@ macro_rules! asm {
 #[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 pub(crate) use asm;
 
-/// Declares kernel entries. Each may be launched before the kernels ahead of it in the stream have
-/// ended, and first waits for them. Only this macro depends on how a compiler spells an entry.
-/// rust-cuda's attribute replaces the ABI here by the one that its compiler needs.
+/// Declares kernel entries. Each may be launched before the previous kernels in the stream end, and
+/// first waits for them. Only this macro depends on how a compiler declares an entry. rust-cuda's
+/// attribute replaces the ABI here by the one that its compiler needs.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -60,8 +60,8 @@ macro_rules! kernel {
         #[cfg_attr(not(rust_cuda), unsafe(no_mangle))]
         pub unsafe extern "ptx-kernel" fn $name($($argument: $type),*) {
             $crate::device::wait_for_kernels_ahead();
-            // SAFETY: the host launches entries through its typed launchers alone, which uphold
-            // each kernel's contract.
+            // SAFETY: only the host's typed launchers launch entries, and they uphold each kernel's
+            // contract.
             unsafe { $body }
         }
     )*};
@@ -76,10 +76,10 @@ macro_rules! directive {
     };
 }
 
-/// The address of by-value parameter number `index` of the kernel named, for [`Parameter`].
+/// The address of by-value parameter number `index` of the kernel, for [`Parameter`].
 ///
-/// Reading a parameter at an index known only at run time in plain Rust would copy all of it to
-/// local memory first. Both compilers name parameters in this way.
+/// Plain Rust that reads a parameter at a run-time index first copies all of it to local memory.
+/// Both compilers name parameters in this way.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! parameter {
     ($kernel:ident, $index:literal, $argument:ident) => {{
@@ -94,8 +94,8 @@ macro_rules! parameter {
     }};
 }
 
-/// Items of a kernel's file for the host only: lists of its entries. (The studies take this file
-/// too, and have no such lists.)
+/// Items of a kernel's file for the host only: lists of its entries. (The studies share this file,
+/// and have no such lists.)
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 #[allow(unused_macros)]
 macro_rules! host {

@@ -1,46 +1,47 @@
-//! PTX instructions, spelled out: the part of the device layer that both compilers share.
+//! PTX instructions: the part of the device layer that both compilers share.
 
 use super::{asm, dynamic_shared, fma};
 
-/// Whether the architecture has asynchronous copies: from compute capability 8.0 on. rustc and
-/// rust-cuda name it differently.
+/// Whether the architecture has asynchronous copies: compute capability 8.0 and up. rustc and
+/// rust-cuda name this feature differently.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
-/// Whether one instruction rounds two numbers to the halves of a word: from compute capability 8.0
-/// on, too.
+/// Whether one instruction rounds two numbers to the halves of a word: also compute capability 8.0
+/// and up.
 const HALVES_AT_ONCE: bool = ASYNC_COPIES;
 
-/// Whether a kernel can be launched before the one ahead of it has ended: from compute capability
-/// 9.0 on.
+/// Whether a kernel can be launched before the previous one has ended: compute capability 9.0 and
+/// up.
 const EARLY_LAUNCHES: bool = cfg!(any(target_feature = "sm_90", target_feature = "compute_90"));
 
-/// Waits until the kernels ahead of it have ended and what they stored can be read.
+/// Waits until the previous kernels have ended and their stores are visible.
 #[inline(always)]
 pub(crate) fn wait_for_kernels_ahead() {
     if EARLY_LAUNCHES {
-        // SAFETY: waits. It may change memory, so no load is moved ahead of it.
+        // SAFETY: only waits. Declared to change memory, so the compiler moves no load ahead of it.
         unsafe { asm!("griddepcontrol.wait;", options(nostack, preserves_flags)) }
     }
 }
 
-/// Lets the next kernel, if it is launched early, begin as soon as every block of this one has come
-/// so far or ended. It waits for the rest, and has its places on the multiprocessors meanwhile.
+/// Lets the next kernel, if it is launched early, begin once every block of this one has reached
+/// this call or ended. Its blocks take their places on the multiprocessors and wait there for this
+/// kernel's end.
 #[inline(always)]
 pub(crate) fn let_next_kernel_begin() {
     if EARLY_LAUNCHES {
-        // SAFETY: what the next kernel reads it waits for.
+        // SAFETY: the next kernel waits for this one before it reads memory.
         unsafe {
             asm!("griddepcontrol.launch_dependents;", options(nomem, nostack, preserves_flags))
         }
     }
 }
 
-/// As `fma`, but the compiler does not move loads ahead of it, which would take registers and so
-/// leave room for fewer threads.
+/// As `fma`, but the compiler moves no load ahead of it. Such loads would take registers and lower
+/// occupancy.
 #[inline(always)]
 pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     let sum;
-    // SAFETY: arithmetic. Not `pure`, which would let the compiler move it.
+    // SAFETY: arithmetic. Not `pure`, because the compiler could move it then.
     unsafe {
         asm!(
             "fma.rn.f32 {}, {}, {}, {};",
@@ -54,7 +55,7 @@ pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     sum
 }
 
-/// `value`, hidden from the optimiser: a loop over it is not unrolled, and nothing that depends on
+/// `value`, hidden from the optimiser. A loop over it is not unrolled, and nothing that depends on
 /// it is computed before this point.
 #[inline(always)]
 pub(crate) fn opaque(value: i32) -> i32 {
@@ -71,16 +72,14 @@ pub(crate) fn opaque(value: i32) -> i32 {
     hidden
 }
 
-/// Keeps the loop around it from being unrolled by the assembler, which [`opaque`] does not: it
-/// stands first in the loop's body.
+/// First in a loop's body, keeps the assembler from unrolling the loop; [`opaque`] does not.
 #[inline(always)]
 pub(crate) fn keep_rolled() {
-    // SAFETY: says something about a loop, and does nothing.
+    // SAFETY: a pragma about a loop; it does nothing.
     unsafe { asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
 }
 
-/// The 64-bit product of two 32-bit numbers: one instruction, where the compiler would often take
-/// three.
+/// The 64-bit product of two 32-bit numbers in one instruction; the compiler often takes three.
 #[inline(always)]
 pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
     let product;
@@ -231,12 +230,11 @@ pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, va
 /// Reads a byte of memory that nothing writes while the kernel runs (the read-only data path).
 ///
 /// # Safety
-/// It lies inside an allocation.
+/// The byte lies inside an allocation.
 #[inline(always)]
 pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     let value;
-    // SAFETY: as the caller promised, here and below; kernels never read what the same launch
-    // writes.
+    // SAFETY: as the caller promised. Kernels never read memory that the same launch writes.
     unsafe {
         asm!(
             "ld.global.nc.u8 {}, [{}];",
@@ -248,8 +246,8 @@ pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     value
 }
 
-/// As [`load_u8`], if `there`; else 0. Without a branch, behind which a load would be waited for
-/// before the next is issued.
+/// As [`load_u8`] if `there`, else 0. A predicated load, because after a branch each load would
+/// complete before the next one is issued.
 ///
 /// # Safety
 /// As for [`load_u8`], if `there`.
@@ -293,7 +291,7 @@ pub(crate) unsafe fn load_u16(at: u64) -> u32 {
     value
 }
 
-/// As [`load_u8`], for N words, 1, 2 or 4, at an address that is a multiple of their size.
+/// As [`load_u8`], for N words (1, 2 or 4) at an address that is a multiple of their size.
 ///
 /// # Safety
 /// As for [`load_u8`].
@@ -355,7 +353,7 @@ pub(crate) unsafe fn load_f64(at: u64) -> f64 {
 /// Reads a word that this kernel, or another one in the same stream, writes.
 ///
 /// # Safety
-/// It lies inside an allocation, at a multiple of 4, and no other thread writes it meanwhile.
+/// The word lies inside an allocation, at a multiple of 4, and no other thread writes it meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     let value;
@@ -366,11 +364,12 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     value
 }
 
-/// Adds to a word, and returns what it was before. Threads that add to the same word do so one
-/// after the other.
+/// Adds to a word and returns its previous value. Threads that add to the same word do so one after
+/// the other.
 ///
 /// # Safety
-/// It lies inside an allocation, at a multiple of 4, and is touched in no other way in this launch.
+/// The word lies inside an allocation, at a multiple of 4, and is touched in no other way in this
+/// launch.
 #[inline(always)]
 pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
     let before;
@@ -411,7 +410,7 @@ pub(crate) unsafe fn store_u16(at: u64, value: u32) {
     }
 }
 
-/// Defines `$name`, which writes N words, 1, 2 or 4, by this instruction.
+/// Defines `$name`, which writes N words (1, 2 or 4) by this instruction.
 macro_rules! word_stores {
     ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
         $(#[$doc])*
@@ -455,17 +454,17 @@ macro_rules! word_stores {
 }
 
 word_stores! {
-    /// Writes N words, 1, 2 or 4, at an address that is a multiple of their size.
+    /// Writes N words (1, 2 or 4) at an address that is a multiple of their size.
     store_words, "st.global"
 }
 
 word_stores! {
-    /// The same; they give way first to what else comes to the L2 cache.
+    /// As [`store_words`], but the L2 cache evicts these words first.
     stream_words, "st.global.cs"
 }
 
-/// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in
-/// each of its four lowest hexadecimal digits, the result's lowest byte in the lowest digit.
+/// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7). The four lowest hexadecimal digits of
+/// SELECTOR are their numbers; the lowest digit selects the result's lowest byte.
 #[inline(always)]
 pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     let bytes;
@@ -483,7 +482,7 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     bytes
 }
 
-/// As [`permute`], by a selector that is not known before.
+/// As [`permute`], by a selector known only at run time.
 #[inline(always)]
 pub(crate) fn permute_by(a: u32, b: u32, selector: u32) -> u32 {
     let bytes;
@@ -501,7 +500,7 @@ pub(crate) fn permute_by(a: u32, b: u32, selector: u32) -> u32 {
     bytes
 }
 
-/// 32 bits of two words, from bit `bits` of the low one on, modulo 32.
+/// 32 bits of the two words, from bit `bits` (modulo 32) of `low` on.
 #[inline(always)]
 pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {
     let word;
@@ -519,7 +518,7 @@ pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {
     word
 }
 
-/// A sum plus four products: of a word's bytes, and of another one's, which are signed.
+/// `sum` plus four products: each byte of `bytes` times the same byte of `signed`, which is signed.
 #[inline(always)]
 pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
     let all;
@@ -537,15 +536,15 @@ pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
     all
 }
 
-/// Brings the memory at an address to the L2 cache.
+/// Fetches the memory at an address into the L2 cache.
 #[inline(always)]
 pub(crate) fn prefetch(at: u64) {
-    // SAFETY: it changes nothing that a program sees.
+    // SAFETY: changes nothing that a program sees.
     unsafe { asm!("prefetch.global.L2 [{}];", in(reg64) at, options(nostack, preserves_flags)) }
 }
 
-/// Two whole numbers, saturated to bytes, as the lower half of a word, and the lower half of
-/// `above` as its upper half.
+/// Two integers, saturated to bytes, as the lower half of a word; its upper half is the lower half
+/// of `above`.
 #[inline(always)]
 pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
     let word;
@@ -563,7 +562,7 @@ pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
     word
 }
 
-/// Two whole numbers, saturated to 16 bits, as the halves of a word.
+/// Two integers, saturated to 16 bits, as the halves of a word.
 #[inline(always)]
 pub(crate) fn pack_halves(high: i32, low: i32) -> u32 {
     let word;
@@ -596,7 +595,7 @@ pub(crate) fn half_to_f32(bits: u32) -> f32 {
     value
 }
 
-/// The IEEE binary16 representation of the number nearest to `value`, half to even.
+/// The IEEE binary16 representation of the number nearest to `value`, ties to even.
 #[inline(always)]
 pub(crate) fn f32_to_half(value: f32) -> u32 {
     let bits;
@@ -612,8 +611,8 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     bits
 }
 
-/// The IEEE binary16 representations of the numbers nearest to two, half to even, as the halves of
-/// a word.
+/// The IEEE binary16 representations of the numbers nearest to `high` and `low`, ties to even, as
+/// the halves of a word.
 #[inline(always)]
 pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
     if !HALVES_AT_ONCE {
@@ -633,8 +632,9 @@ pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
     word
 }
 
-/// Four numbers, each times `2^-24`, rounded to integers, half to even: as the halves of two words,
-/// where those below zero are 0 and others stay different up to 1024; and saturated, as bytes.
+/// Four numbers, each times `2^-24`, rounded to integers, ties to even. The two words hold the
+/// integers as 16-bit halves: negative ones are 0, and others stay distinct up to 1024. The last
+/// word holds them saturated, as bytes.
 #[inline(always)]
 pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
     if !HALVES_AT_ONCE {
@@ -646,12 +646,12 @@ pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
         let halves = [pack_halves(whole[1], whole[0]), pack_halves(whole[3], whole[2])];
         return (halves, pack_bytes(whole[1], whole[0], pack_bytes(whole[3], whole[2], 0)));
     }
-    // The bits of such a number as f16, subnormal up to 1023, are the integer.
+    // The bits of such a number as f16, which is subnormal up to 1023, are the integer.
     let halves = [positive_halves(four[1], four[0]), positive_halves(four[3], four[2])];
     (halves, permute::<0x6420>(no_more_than_bytes(halves[0]), no_more_than_bytes(halves[1])))
 }
 
-/// As [`f32_to_halves`], but 0 for what is below zero.
+/// As [`f32_to_halves`], but negative numbers become 0.
 #[inline(always)]
 fn positive_halves(high: f32, low: f32) -> u32 {
     let word;
@@ -668,7 +668,7 @@ fn positive_halves(high: f32, low: f32) -> u32 {
     word
 }
 
-/// The lesser of both halves of a word, which are not negative as f16, and 255, as integers.
+/// The minimum of 255 and each half of a word, as integers; no half is negative as f16.
 #[inline(always)]
 fn no_more_than_bytes(halves: u32) -> u32 {
     let word;
@@ -685,7 +685,7 @@ fn no_more_than_bytes(halves: u32) -> u32 {
     word
 }
 
-/// The root of a number, rounded.
+/// The square root, rounded to nearest.
 #[inline(always)]
 pub(crate) fn sqrt(value: f32) -> f32 {
     let root;
@@ -701,8 +701,8 @@ pub(crate) fn sqrt(value: f32) -> f32 {
     root
 }
 
-/// The root of a number that is 0 or not subnormal, within 2^-23 of itself: a few instructions,
-/// where the rounded root takes many.
+/// The square root of a number that is 0 or normal, with a relative error of at most 2^-23. A few
+/// instructions; the rounded root takes many.
 #[inline(always)]
 pub(crate) fn sqrt_near(value: f32) -> f32 {
     let root;
@@ -718,7 +718,7 @@ pub(crate) fn sqrt_near(value: f32) -> f32 {
     root
 }
 
-/// `a * b`, rounded: never made one instruction with a sum.
+/// `a * b`, rounded; never fused with a sum.
 #[inline(always)]
 pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
     let product;
@@ -735,7 +735,7 @@ pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
     product
 }
 
-/// `a + b`, rounded: never made one instruction with a product.
+/// `a + b`, rounded; never fused with a product.
 #[inline(always)]
 pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     let sum;
@@ -752,7 +752,7 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     sum
 }
 
-/// Closes the group of copies that this thread has started since the last one.
+/// Closes the group of copies that this thread has started since its last commit.
 #[inline(always)]
 pub(crate) fn copies_commit() {
     if ASYNC_COPIES {
@@ -774,7 +774,7 @@ pub(crate) fn copies_wait<const N: i32>() {
 /// Waits for the other lanes of the warp; orders their shared-memory accesses.
 #[inline(always)]
 pub(crate) fn warp_barrier() {
-    // SAFETY: kernels call it where no lane of the warp has left or gone another way.
+    // SAFETY: kernels call it where no lane of the warp has left or diverged.
     unsafe { asm!("bar.warp.sync 0xffffffff;", options(nostack, preserves_flags)) }
 }
 
@@ -797,7 +797,7 @@ pub(crate) unsafe fn ballot(yes: bool) -> u32 {
     lanes
 }
 
-/// The word that the lane gives whose number differs from this one's in the bits of `apart`.
+/// The word of the lane whose number is this lane's XOR `apart`.
 ///
 /// # Safety
 /// All 32 lanes of the warp call together.
@@ -822,15 +822,15 @@ pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
 pub(crate) struct Shared(u32);
 
 impl Shared {
-    /// The whole of it, from its start.
+    /// All of it, from its start.
     #[inline(always)]
     pub(crate) fn dynamic() -> Self {
         Self(dynamic_shared())
     }
 
-    /// The same, but its address is kept in a register: the assembler may compute it anew in every
-    /// turn of a loop, with an instruction that is waited for, unless a number is added that it
-    /// does not know to be 0.
+    /// The same memory, with its address in a register. The assembler may otherwise recompute the
+    /// address in every iteration, by an instruction with a long latency. It cannot if the address
+    /// includes a zero that it does not know.
     #[inline(always)]
     pub(crate) fn in_register(self) -> Self {
         Self(self.0.wrapping_add(first_tap() as u32))
@@ -839,12 +839,12 @@ impl Shared {
     /// Reads element `index`.
     ///
     /// # Safety
-    /// It lies inside what the launch reserved, and a barrier stands between its write and this
-    /// read.
+    /// The element lies inside the memory that the launch reserved. A barrier stands between its
+    /// write and this read.
     #[inline(always)]
     pub(crate) unsafe fn load(self, index: i32) -> f32 {
         let value;
-        // SAFETY: in bounds by the caller's promise. Not `pure`: a barrier may change what is read.
+        // SAFETY: in bounds by the caller's promise. Not `pure`: the value may change at a barrier.
         unsafe {
             asm!(
                 "ld.shared.f32 {}, [{}];",
@@ -899,13 +899,12 @@ impl Shared {
     }
 
     /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples
-    /// of 16. The level-2 cache is told to fetch 128 bytes, as neighbouring lanes will want them.
-    /// Before compute capability 8.0, which has no asynchronous copies, the copy is done when the
-    /// call returns.
+    /// of 16. The L2 cache fetches 128 bytes, because neighbouring lanes need them. Before compute
+    /// capability 8.0, which has no asynchronous copies, the copy is done when the call returns.
     ///
     /// # Safety
-    /// Both lie inside their allocations; nothing touches the elements before [`copies_wait`] and a
-    /// barrier.
+    /// Source and destination lie inside their allocations. Nothing touches the elements before
+    /// [`copies_wait`] and a barrier.
     #[inline(always)]
     pub(crate) unsafe fn copy4(self, index: i32, from: *const f32) {
         // SAFETY: as the caller promised.
@@ -954,8 +953,8 @@ impl Shared {
     /// Writes element `index`.
     ///
     /// # Safety
-    /// It lies inside what the launch reserved, and no other thread touches it before the next
-    /// barrier.
+    /// The element lies inside the memory that the launch reserved. No other thread touches it
+    /// before the next barrier.
     #[inline(always)]
     pub(crate) unsafe fn store(self, index: i32, value: f32) {
         // SAFETY: in bounds by the caller's promise.
@@ -1042,7 +1041,7 @@ impl Shared {
         }
     }
 
-    /// Reads element `index` as the word that it is in memory.
+    /// Reads the bits of element `index`.
     ///
     /// # Safety
     /// As for [`Shared::load`].
@@ -1075,8 +1074,8 @@ impl Shared {
 
 /// 0, but the assembler does not know that it is the same for all threads (it is their z index).
 /// With a tap's index counted from here, the assembler reads the constant bank by the instruction
-/// for per-thread indices. The instruction for one index of the whole warp is several times slower
-/// if the taps do not fit in its small cache.
+/// for per-thread indices. The instruction for a warp-uniform index is several times slower if the
+/// taps do not fit in its small cache.
 #[inline(always)]
 pub(crate) fn first_tap() -> usize {
     let zero: u32;
@@ -1087,7 +1086,7 @@ pub(crate) fn first_tap() -> usize {
     zero as usize
 }
 
-/// A by-value array parameter of the kernel, in the constant bank. Made by the macro `parameter!`.
+/// A by-value array parameter of the kernel, in the constant bank; the macro `parameter!` makes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Parameter(pub(crate) u64);
 
@@ -1101,7 +1100,7 @@ impl Parameter {
     /// Reads element `index`.
     ///
     /// # Safety
-    /// It lies inside the parameter.
+    /// The element lies inside the parameter.
     #[inline(always)]
     pub(crate) unsafe fn load(self, index: usize) -> f32 {
         let value;

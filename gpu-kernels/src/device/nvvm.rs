@@ -1,4 +1,4 @@
-//! The same as `rustc.rs`, on rust-cuda's `cuda_std`.
+//! As `rustc.rs`, for rust-cuda's `cuda_std`.
 
 use cuda_std::{intrinsics, shared, thread};
 
@@ -58,7 +58,7 @@ pub(crate) unsafe fn barrier() {
     thread::sync_threads();
 }
 
-/// As [`barrier`]; returns whether any thread of the block came with `flag`.
+/// As [`barrier`]; returns whether any thread of the block passed `flag`.
 ///
 /// # Safety
 /// As for [`barrier`].

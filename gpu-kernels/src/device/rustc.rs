@@ -1,15 +1,15 @@
-//! The part of the device layer for rustc's NVPTX backend: indices, barriers, arithmetic, shared
-//! memory's address.
+//! The part of the device layer for rustc's NVPTX backend: indices, barriers, arithmetic, and the
+//! address of shared memory.
 
 use core::arch::{asm, global_asm, nvptx};
 
-// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by
+// rustc has no address spaces: the block's dynamic shared memory is declared here and accessed by
 // its 32-bit address.
 global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
 
 #[inline(always)]
 pub(crate) fn thread_x() -> i32 {
-    // SAFETY: reads a special register, as do those below.
+    // SAFETY: reads a special register.
     unsafe { nvptx::_thread_idx_x() as i32 }
 }
 
@@ -71,7 +71,7 @@ pub(crate) unsafe fn barrier() {
     unsafe { nvptx::_syncthreads() }
 }
 
-/// As [`barrier`]; returns whether any thread of the block came with `flag`.
+/// As [`barrier`]; returns whether any thread of the block passed `flag`.
 ///
 /// # Safety
 /// As for [`barrier`].

@@ -21,7 +21,7 @@ pub(crate) struct Buffer(pub(crate) *const f32);
 impl TapSource for Buffer {
     #[inline(always)]
     unsafe fn tap(self, index: usize) -> f32 {
-        // SAFETY: the caller keeps `index` in range; the buffer is not written while a kernel runs.
+        // SAFETY: the caller keeps `index` in range; nothing writes the buffer while a kernel runs.
         unsafe { load(self.0, index) }
     }
 

@@ -1,21 +1,22 @@
-//! Rows of interleaved values of 8 or 16 bits as one line: from memory into registers, and back.
+//! Moves rows of bytes or 16-bit values between memory and registers in memory order, channels side
+//! by side. A lane has V neighbouring values, of any channel; the same channel of the next pixel is
+//! C values further. A lane loads its values and both aprons as words, straight into registers.
 //!
-//! Tiling: a lane has V neighbouring values; the same channel of the next pixel is C values
-//! further. It loads them and the apron on both sides as words, without shared memory or barriers.
-//! At the image's edge, the warp fetches the values beside its rows one by one into shared memory.
+//! `prmt` moves a byte to the third byte of a word, which as f32 is exactly `2^-133` times the
+//! byte. A u16 in the second and third byte is `2^-141` times itself. Taps are multiplied by
+//! [`TAP_SCALE`] and sums by `sum_scale`, powers of two that change no rounding. An f16 is
+//! converted, unscaled: its infinities and NaN have no such form.
 //!
-//! Numbers: a byte in the third byte of a word is the f32 number `2^-133` times the byte, exactly:
-//! a byte permutation replaces a conversion. A u16 becomes `2^-141` times itself likewise. Taps
-//! come multiplied by [`TAP_SCALE`], and sums are multiplied by `sum_scale` where they are rounded;
-//! powers of two change no rounding. An f16 is converted and not scaled.
+//! Sums that become bytes are scaled by `2^-24`: rounding two numbers to f16 then makes two
+//! integers, the bits of subnormal numbers. Such a sum begins with a bias greater than its error.
+//! It is rounded with the bias, and again with twice the bias subtracted. If the two differ, the
+//! result is uncertain. At the image's edge, the warp fetches the values beside its rows into
+//! shared memory.
 //!
-//! Rounding to bytes: a sum is `2^-24` times itself, where f16's subnormal numbers are integers, so
-//! the instruction that rounds two numbers to f16 makes two integers. A sum is rounded with a bias
-//! above its error added, and subtracted; if the two differ, the result is uncertain.
-//!
-//! Limits: no epilogue; rows begin at multiples of V values (f32: of 16 bytes), less than 2 GiB
-//! apart; the value outside the image is one of the source's type. Whole numbers: sums below 2^22,
-//! taps of at least 2^-64 (u16 with a row and a column: 2^-31) or 0.
+//! Results of bytes are bytes or f32; others have the source's type. Limits: no epilogue; rows
+//! begin at multiples of V values (f32: of 16 bytes), less than 2 GiB apart; the border's value has
+//! the source's type. For integers, sums are below 2^22 and taps are 0 or at least 2^-64 (for u16
+//! with a row and a column, 2^-31), so that scaled numbers stay in range.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
@@ -23,11 +24,10 @@ use crate::device::*;
 use crate::pixel::{F16, F32, U8, U16, bytes, note, to_bits};
 use crate::tile::view::Source;
 
-/// The factor of taps for whole numbers: a byte stands for itself times `2^-133`, a u16 for itself
-/// times `2^-141`.
+/// The factor of taps for integers: a byte is scaled by `2^-133`, a u16 by `2^-141`.
 pub const TAP_SCALE: f32 = f32::from_bits((127 + 109) << 23);
 
-/// The factor of sums that makes them what they are with unscaled values and taps.
+/// The factor that undoes the scaling of values and taps in a sum.
 const fn sum_scale(source: u32) -> f32 {
     match source {
         U8 => f32::from_bits((127 + 24) << 23),
@@ -36,31 +36,30 @@ const fn sum_scale(source: u32) -> f32 {
     }
 }
 
-/// Sums stay below it: the greatest that rounding takes.
+/// The limit of sums: all must stay below it to be rounded.
 pub const MAX_SUM: f32 = 4_194_304.0;
 
-/// The least tap that is not 0. A tap is a multiple of `2^-23` times its least size, and so are
-/// sums of its products with whole numbers: scaled, they are multiples of `2^-149`, which subnormal
-/// numbers hold.
+/// The least tap other than 0. Taps are multiples of 2^-23 times the least tap, and so are the sums
+/// of their products with integers. Scaled, they are multiples of `2^-149`, which subnormal numbers
+/// hold exactly.
 pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
 
-/// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`,
-/// scaled of `2^-149`. (Bytes do without: their uncertain results are resolved.)
+/// The least tap of a row and a column for u16. Products of two such taps are multiples of
+/// `2^-108`, scaled of `2^-149`. (Bytes need no such limit: their uncertain results are resolved.)
 pub const MIN_TAP_OF_PAIR: f32 = f32::from_bits((127 - 31) << 23);
 
-/// What a sum that becomes a byte begins with, scaled, if sums are uncertain from a distance of
-/// `near` on.
+/// The bias of sums that become bytes, scaled, if a sum is uncertain from a distance of `near` on.
 #[inline(always)]
 fn bias(near: f32) -> f32 {
-    // To begin with the bias, and to take it away, rounds sums below 256 once more each: by `2^-17`
-    // at most.
+    // Adding the bias and subtracting it again each round sums below 256 once more: by `2^-17` at
+    // most.
     const ROUNDED: f32 = 1.25 / 65536.0;
     let error = 0.5 - near;
     if error < 0.0 { 0.0 } else { (error + ROUNDED) / sum_scale(U8) }
 }
 
-/// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves
-/// it in the lowest bits.
+/// Adding it to a number between -2^22 and 2^22 rounds that number to an integer, ties to even, and
+/// leaves the integer in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
 
 /// Values of the apron on one side, for K tap columns and C channels.
@@ -78,18 +77,18 @@ const fn apron_words(t: u32, k: usize, c: usize) -> usize {
     apron(k, c).div_ceil(in_word(t))
 }
 
-/// Words of a row that a lane of V values holds: its values, with the apron on both sides.
+/// Words of a row that a lane of V values holds: its values and both aprons.
 pub(crate) const fn words(t: u32, k: usize, c: usize, v: usize) -> usize {
     v / in_word(t) + 2 * apron_words(t, k, c)
 }
 
 /// Values beside a row that a warp fetches at the image's edge: those left of the row, and those
-/// from its last word on that is not full.
+/// from its last partial word on.
 const fn fetched(t: u32, k: usize, c: usize) -> usize {
     in_word(t) * (2 * apron_words(t, k, c) + 1)
 }
 
-/// The most of them that a lane fetches.
+/// The most of these values that a lane fetches.
 const TURNS: usize = 5;
 
 /// Bytes of shared memory of a block, which is a warp, for values of type `source`.
@@ -97,8 +96,9 @@ pub const fn flat_bytes(source: u32, k: i32, c: i32) -> u32 {
     bytes(source) as u32 * fetched(source, k as usize, c as usize) as u32
 }
 
-/// Number `at` of the values of type T in a lane's words, counted from the leftmost that the window
-/// of its first value touches, as `2^-133` times itself, or `2^-141` times, or itself.
+/// Value number `at` of a lane's words, of type T. The count starts at the leftmost value in the
+/// window of the lane's first value. The result is scaled by `2^-133` for bytes, by `2^-141` for
+/// u16, and unscaled for f16.
 #[inline(always)]
 pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize>(
     words: &[u32; W],
@@ -118,7 +118,7 @@ pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize
     })
 }
 
-/// What a lane has begun to load of a row: W words, and values beside the row.
+/// A lane's loads of a row in flight: W words, and values beside the row.
 #[derive(Clone, Copy)]
 pub(crate) struct Started<const W: usize> {
     words: [u32; W],
@@ -127,8 +127,8 @@ pub(crate) struct Started<const W: usize> {
     is_outside: bool,
 }
 
-/// The rows of one strip, on their way in: values of type T, V of a lane, C channels, K tap
-/// columns, W words of a lane.
+/// The input rows of one strip: values of type T, V values a lane, C channels, K tap columns, W
+/// words a lane.
 pub(crate) struct Rows<
     'a,
     const T: u32,
@@ -137,21 +137,21 @@ pub(crate) struct Rows<
     const K: usize,
     const W: usize,
 > {
-    /// That of the first channel.
+    /// The first channel of the source.
     source: Source<'a>,
     /// The number of the lane's first value in a row.
     x: i32,
-    /// Values of a row, of which the last few do not fill a word.
+    /// Values in a row; the last few may not fill a word.
     width: i32,
     /// The address of value `x` in row 0.
     start: u64,
-    /// Whether all words of the lane, and of the warp, lie in the image.
+    /// Whether all words of the lane lie in the image; and whether all words of the warp do.
     is_inside: bool,
     strip_is_inside: bool,
-    /// Where the values beside a row are found that this lane fetches for the warp: numbers in the
-    /// row, or -1 if it is the one outside the image.
+    /// The values beside a row that this lane fetches for the warp: their numbers in the row, or -1
+    /// for the border's value.
     found: [i32; TURNS],
-    /// The value outside the image, as often as a word has room for.
+    /// The border's value, repeated to fill a word.
     outside: u32,
 }
 
@@ -162,7 +162,7 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
     const BYTES: i32 = bytes(T);
     /// Values of a word.
     const IN_WORD: i32 = in_word(T) as i32;
-    /// Words on each side.
+    /// Words of the apron on each side.
     const BESIDE: usize = apron_words(T, K, C);
     /// Values beside a row that a warp fetches.
     const FETCHED: usize = fetched(T, K, C);
@@ -213,14 +213,14 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         (x as i64 * Self::BYTES as i64) as u64
     }
 
-    /// The number of the first value of the row's last word that is not full.
+    /// The number of the first value of the row's last, partial word.
     #[inline(always)]
     fn last_word(&self) -> i32 {
         self.width & -Self::IN_WORD
     }
 
-    /// Where value `number` of those beside a row is found: first those left of it, then those from
-    /// its last word on that is not full.
+    /// The number in the row of value `number` beside it, under the border rule. Values left of the
+    /// row come first, then those from its last partial word on.
     #[inline(always)]
     fn find(&self, number: i32) -> i32 {
         let (beside, pass) = (Self::IN_WORD * Self::BESIDE as i32, self.source.pass);
@@ -231,8 +231,8 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         if column < 0 { -1 } else { at + C as i32 * (column - pixel) }
     }
 
-    /// Whether all words of the warp in rows from `top` to before `bottom` lie in the image, and
-    /// are there.
+    /// Whether all words of the warp in rows from `top` to before `bottom` lie in the image and in
+    /// memory.
     #[inline(always)]
     pub(crate) fn has(&self, top: i32, bottom: i32) -> bool {
         self.strip_is_inside && self.source.has_rows(top, bottom)
@@ -244,13 +244,13 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         self.source.pass.src.row
     }
 
-    /// The address of the lane's first value in row `y`, which is there.
+    /// The address of the lane's first value in row `y`, which is in memory.
     #[inline(always)]
     pub(crate) fn at(&self, y: i32) -> u64 {
         self.start.wrapping_add(mul_wide(y, self.source.pass.src.row as i32) as u64)
     }
 
-    /// Starts to load the lane's part of any row, and of what the warp needs from beside it.
+    /// Starts to load the lane's part of any row, and its share of the values beside the row.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -287,7 +287,7 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         started
     }
 
-    /// The lane's words of a row that has been started.
+    /// The lane's words of a row whose loads were started.
     ///
     /// # Safety
     /// All lanes of the warp call together; the block has [`flat_bytes`] of shared memory.
@@ -296,13 +296,13 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         let mut words = started.words;
         if !self.strip_is_inside {
             let shared = Shared::dynamic();
-            // All lanes have read what was there before.
+            // Waits until all lanes have read the previous values.
             warp_barrier();
             let mut turn = 0;
             while turn * 32 < Self::FETCHED {
                 let number = 32 * turn as i32 + thread_x();
                 if number < Self::FETCHED as i32 {
-                    // SAFETY: the place is this lane's.
+                    // SAFETY: the place belongs to this lane.
                     unsafe {
                         if T == U8 {
                             shared.store_u8(number, started.beside[turn]);
@@ -320,7 +320,7 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
                 let first = self.x + Self::IN_WORD * (w as i32 - Self::BESIDE as i32);
                 let number =
                     if first < 0 { first + beside } else { first - self.last_word() + beside };
-                // Words further right are not needed.
+                // No result needs words further right.
                 if !self.is_word(first) && number < Self::FETCHED as i32 {
                     // SAFETY: the word is one of those beside the row.
                     words[w] = unsafe { shared.load_word(number / Self::IN_WORD) };
@@ -342,7 +342,7 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         first >= 0 && first + Self::IN_WORD <= self.width
     }
 
-    /// Loads the words around the lane's first value, which is at this address.
+    /// Loads the words around the lane's first value, whose address is `at`.
     ///
     /// # Safety
     /// All of them lie in the image.
@@ -352,11 +352,11 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
         let mut w = 0;
         while w < W {
             let at = at.wrapping_add((4 * w) as u64).wrapping_sub(4 * Self::BESIDE as u64);
-            // The lane's values begin at a multiple of 8 or 16 bytes; this is `w - BESIDE` but for
-            // a multiple of 4.
+            // The lane's values begin at a multiple of 8 or 16 bytes, so `from` is `w - BESIDE`
+            // modulo 4.
             let from = w + 3 * Self::BESIDE;
-            // Words before this one that are in its vector of four, or of two; and whether such a
-            // vector lies in the window.
+            // Words of a vector of four, or of two, that precede this one; and whether that vector
+            // lies in the window.
             let (of_four, of_two) = (from % 4, from % 2);
             let fours = Self::OWN == 4 && w >= of_four && w - of_four + 4 <= W;
             let twos = w >= of_two && w - of_two + 2 <= W;
@@ -382,18 +382,18 @@ impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: 
     }
 }
 
-/// The results of one lane, on their way out: of type R, from values of type T.
+/// The results of one lane: type R, from values of type T.
 pub(crate) struct Results<'a, const T: u32, const R: u32, const V: usize, const C: usize> {
     pass: &'a Pass,
     /// The number of the lane's first value in a row.
     x: i32,
-    /// How many channels are filtered: all, or all but the last one of four, which is copied.
+    /// Number of filtered channels: all, or all but the last of four, which is copied.
     filtered: i32,
     /// The address of value `x` in row 0.
     at: u64,
     /// Whether all of the lane's values lie in the region.
     is_inside: bool,
-    /// What is added to sums that become bytes, scaled as they are; else 0.
+    /// The bias of sums that become bytes, in the same scale; otherwise 0.
     bias: f32,
 }
 
@@ -407,7 +407,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     /// The factor of sums.
     const SCALE: f32 = sum_scale(T);
 
-    /// Those of the lane whose first value is number `x`.
+    /// The results of the lane whose first value is number `x`.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, x: i32, filtered: i32) -> Self {
         let start = pass.dst.origin(block_z() * C as i32, &pass.channels);
@@ -422,7 +422,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
     }
 
-    /// What sums begin with.
+    /// The start value of sums.
     #[inline(always)]
     pub(crate) fn bias(&self) -> f32 {
         self.bias
@@ -448,12 +448,13 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Stores the lane's scaled sums of row `y`, which began with the bias, from address `at` on:
-    /// rounded to whole numbers, half to even, saturated, and the uncertain ones noted if they are
-    /// bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y`, which include the bias, from address `at` on. For
+    /// integers, rounds them (ties to even) and saturates them; for bytes, notes the uncertain
+    /// ones. Rounds them to f16, or stores f32. `inside` says that all values of the warp lie in
+    /// the region.
     ///
     /// # Safety
-    /// The row lies in the region, and its values are there.
+    /// The row lies in the region, and its values are in memory.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, inside: bool, y: i32, at: u64, sums: &[f32; V]) {
         if R == F32 {
@@ -471,7 +472,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             words[w] = match R {
                 U8 => {
                     let [(high, bytes), (low, _)] = Self::rounded_twice(sums, i, self.bias);
-                    // Not of bytes, to which `low` would have to be saturated for all rows.
+                    // Halves are compared, not bytes, because then `low` would be saturated in
+                    // every row.
                     doubtful |= (high[0] ^ low[0]) | (high[1] ^ low[1]);
                     bytes
                 }
@@ -480,7 +482,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             };
             w += 1;
         }
-        // SAFETY: the values inside the region are the lane's.
+        // SAFETY: the values inside the region belong to the lane.
         unsafe {
             if C == 4 && self.filtered < 4 {
                 self.keep_last(y, &mut words);
@@ -494,21 +496,21 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             } else {
                 self.write_at_edge(at, &words);
             }
-            // None without a bias.
+            // Without a bias, no result is uncertain.
             if doubtful != 0 {
                 self.note_all(y, sums);
             }
         }
     }
 
-    /// Sums `i` to `i + 3` rounded with this bias, and with as much taken away.
+    /// Sums `i` to `i + 3`, rounded with the bias added, and rounded with the bias subtracted.
     #[inline(always)]
     fn rounded_twice(sums: &[f32; V], i: usize, bias: f32) -> [([u32; 2], u32); 2] {
         let four = [sums[i], sums[(i + 1) % V], sums[(i + 2) % V], sums[(i + 3) % V]];
         [rounded(four), rounded(four.map(|sum| sum - 2.0 * bias))]
     }
 
-    /// Stores the sums themselves.
+    /// Stores the sums as f32.
     ///
     /// # Safety
     /// As for [`Results::write`].
@@ -519,7 +521,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         let mut i = 0;
         while i < V {
             let at = at.wrapping_add(4 * i as u64);
-            // SAFETY: the values inside the region are the lane's.
+            // SAFETY: the values inside the region belong to the lane.
             unsafe {
                 if inside || self.is_inside {
                     store_words(at, [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)]);
@@ -538,7 +540,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
     }
 
-    /// Puts the source's last channel of row `y` into the words; four values are a pixel.
+    /// Copies the source's last channel of row `y` into the words; four values are a pixel.
     ///
     /// # Safety
     /// The row lies in the image; results are of the source's type.
@@ -562,7 +564,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
     }
 
-    /// Stores those of the lane's results that lie in the region, at this address and behind it.
+    /// Stores the lane's results that lie in the region, from this address on.
     ///
     /// # Safety
     /// As for [`Results::write`].
@@ -592,13 +594,13 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
     }
 
-    /// Notes those of the lane's results of row `y` that are uncertain.
+    /// Adds the lane's uncertain results of row `y` to the pass's list.
     ///
     /// # Safety
     /// The pass has a list.
     #[inline(always)]
     unsafe fn note_all(&self, y: i32, sums: &[f32; V]) {
-        // Rounded anew, so that it is not kept for all rows without doubt.
+        // Rounded anew, so that certain rows need not keep it in registers.
         let bias = f32::from_bits(opaque(self.bias.to_bits() as i32) as u32);
         let mut apart = [0; V];
         let mut w = 0;
@@ -609,7 +611,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         }
         let mut w = opaque(0);
         while w < Self::WORDS as i32 {
-            // Registers have no numbers at run time.
+            // Registers cannot be indexed at run time, so select by comparisons.
             let mut bytes = apart[0];
             let mut n = 1;
             while n < Self::WORDS {
@@ -624,7 +626,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
                 let channel = x - C as i32 * pixel;
                 let (x0, x1) = (self.pass.region.x0, self.pass.region.x1);
                 if pixel >= x0 && pixel < x1 && channel < self.filtered {
-                    // Channels that are not filtered are not counted in the list.
+                    // The list does not count channels that are not filtered.
                     // SAFETY: as the caller promised.
                     unsafe { note(self.pass, pixel, y, block_z() * self.filtered + channel) };
                 }
@@ -634,8 +636,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     }
 }
 
-/// Whether these kernels take what the border puts outside the image: a whole number of the
-/// source's type, or a number that f16 holds.
+/// Whether these kernels can represent the border's value: an integer of the source's type, or a
+/// number that f16 holds.
 pub fn takes_outside(source: u32, border: u32, outside: f32) -> bool {
     if border != CONSTANT {
         return true;
@@ -643,7 +645,7 @@ pub fn takes_outside(source: u32, border: u32, outside: f32) -> bool {
     match source {
         U8 => (0.0..=255.0).contains(&outside) && outside as u32 as f32 == outside,
         U16 => (0.0..=65535.0).contains(&outside) && outside as u32 as f32 == outside,
-        // Of 11 bits at most, and normal in f16.
+        // At most 11 significant bits, and normal in f16.
         _ => {
             let normal = f32::from_bits((127 - 14) << 23)..=65504.0;
             outside == 0.0 || outside.to_bits() & 0x1fff == 0 && normal.contains(&outside.abs())

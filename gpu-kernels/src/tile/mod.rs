@@ -1,5 +1,5 @@
-//! What kernels of several families share: the way from an image to registers or shared memory and
-//! back.
+//! Code that several kernel families share: moving pixels between an image and registers or shared
+//! memory.
 
 pub mod flat;
 pub mod parted;

@@ -1,19 +1,20 @@
-//! Rows of interleaved pixels of 8 or 16 bits a value: into planes of f32 in shared memory, and
-//! back.
+//! Moves rows of interleaved pixels, with 8 or 16 bits a value, to f32 planes in shared memory, and
+//! moves results back.
 //!
-//! Tiling: a block has a strip and a warp for each channel. It takes [`ROUND`] rows at a time. A
-//! thread loads four neighbouring pixels with all channels while the block computes on the rows
-//! before; then each channel's four values go to its plane by one store. A warp computes on its
-//! channel's plane. Results return through shared memory, interleaved, and are written as whole
-//! words. A single channel goes straight to the destination. Shared memory has two halves: rows are
-//! placed in one while slower warps read the other, so a round has one barrier.
+//! A block has a strip of the image and a warp for each channel. It takes [`ROUND`] rows at a time.
+//! A thread loads four neighbouring pixels, as stored, while the block computes the previous rows.
+//! One store puts each channel's four values into its plane, and each warp computes on its plane
+//! alone. Results are interleaved in shared memory, then copied to the destination by whole words.
+//! A single channel goes straight to the destination. All buffers are double, because slower warps
+//! still read one half; so a round has one barrier.
 //!
-//! Columns and rows beyond the image, and pixels that are not side by side or begin anywhere, are
-//! patched value by value through the border rule. Results are written value by value in strips
-//! that the region cuts, with an epilogue, and into a destination of that kind. This code is apart:
-//! the loop needs its registers and its place in the instruction cache.
+//! Where vector loads cannot be used, the border rule patches single values after a round is
+//! placed: columns and rows beyond the image, unaligned rows, and pixels that are not side by side.
+//! Results are written one by one in strips that the region cuts, with an epilogue, or into such a
+//! destination. That code is short and apart: the loop needs the registers and the instruction
+//! cache.
 //!
-//! Limits: 1 to 4 channels. A row of the plane is that of a ring (`ring.rs`): the strip's 32 * PX
+//! Limits: 1 to 4 channels. A row of a plane is a row of a ring (`ring.rs`): the strip's 32 * PX
 //! pixels and its aprons.
 
 use crate::abi::Pass;
@@ -30,12 +31,12 @@ pub const ROUND: i32 = 2;
 /// The most channels of a pixel.
 pub const MAX_CHANNELS: u32 = 4;
 
-/// Floats of the planes in a block's shared memory, for K tap columns and `px` pixels of a lane.
+/// Floats of the planes in a block's shared memory, for K tap columns and `px` pixels a lane.
 const fn planes_floats(k: i32, px: i32, channels: i32) -> i32 {
     2 * ROUND * channels * ring_row(k, px)
 }
 
-/// Bytes of a row of a strip, as results are stored.
+/// Bytes of a strip's row of stored results.
 const fn results_bytes(px: i32, channels: i32, value: i32) -> i32 {
     32 * px * channels * value
 }
@@ -46,30 +47,30 @@ pub const fn parted_bytes(k: i32, px: i32, channels: i32, value: i32) -> u32 {
     (4 * planes_floats(k, px, channels) + results) as u32
 }
 
-/// What a thread has loaded for a round, as it is stored.
+/// The data that a thread loads for a round, as stored.
 pub(crate) type Raw = [u32; 8];
 
 /// The most groups of four pixels that a thread loads for a round.
 const TURNS: usize = 5;
 
-/// The rows of one strip, on their way in: values of BYTES bytes, K tap columns.
+/// The input rows of one strip: values of BYTES bytes, K tap columns.
 pub(crate) struct Rows<'a, const BYTES: usize, const K: usize, const PX: usize> {
-    /// That of the first channel.
+    /// The first channel of the source.
     source: Source<'a>,
     shared: Shared,
     channels: i32,
     /// The image column of a row's first float.
     left: i32,
-    /// The floats of a row that are loaded by vectors; those from `end` on take no part in a result
-    /// that is stored.
+    /// Floats `lo` to before `hi` of a row are loaded by vectors. Floats from `end` on affect no
+    /// stored result.
     lo: i32,
     hi: i32,
     end: i32,
-    /// The address of column `left` in row 0, and whether rows are less than 2 GiB apart: then a
-    /// product of two 32-bit numbers leads to any row.
+    /// The address of column `left` in row 0; and whether rows are less than 2 GiB apart. Then a
+    /// product of two 32-bit numbers gives the offset of any row.
     start: u64,
     short_rows: bool,
-    /// For each of the thread's groups of four pixels: its place in a row, in floats.
+    /// For each of the thread's groups of four pixels: its first float in a row.
     at: [i32; TURNS],
 }
 
@@ -122,7 +123,7 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         rows
     }
 
-    /// The number of the thread's group in a turn, and that group's row of a round.
+    /// The number of the thread's group in iteration `turn`.
     #[inline(always)]
     fn number(&self, turn: usize) -> i32 {
         32 * (turn as i32 * self.channels + thread_y()) + thread_x()
@@ -139,7 +140,7 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// Whether the thread has a group in this turn.
+    /// Whether the thread has a group in iteration `turn`.
     #[inline(always)]
     fn has<const C: usize>(&self, turn: usize) -> bool {
         (turn + 1) * 32 * C <= Self::ALL as usize || self.number(turn) < Self::ALL
@@ -159,7 +160,7 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// Loads this thread's share of rows `y` to `y + ROUND - 1`, as far as vectors do.
+    /// Loads this thread's share of rows `y` to `y + ROUND - 1`, where vector loads can be used.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -207,8 +208,8 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         raw
     }
 
-    /// Converts what [`Rows::load`] loaded from row `y` on, and places it in the planes of half
-    /// `half`, with all that was not loaded.
+    /// Converts the data that [`Rows::load`] loaded from row `y` on, and places it in the planes of
+    /// half `half`. Patches all values that were not loaded.
     ///
     /// # Safety
     /// No warp still reads that half. All warps call together.
@@ -264,25 +265,26 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// Puts into the planes, from float `to` on, what was not loaded of the rows from `y` on.
+    /// Stores values that vector loads could not fetch, for the rows from `y` on, into the planes
+    /// from float `to` on.
     ///
     /// # Safety
     /// As for [`Rows::place`].
     #[inline(always)]
     unsafe fn patch(&self, y: i32, to: i32) {
-        // What is patched has been placed before, by any thread.
+        // Any thread may have stored to these places before.
         // SAFETY: all warps are here.
         unsafe { self.meet() };
         let pass = self.source.pass;
-        // Rows outside the image, and all where vectors do not load, are patched whole; of others,
-        // the columns before `lo` and from `hi` to `end`.
+        // Rows outside the image are patched whole, and so are all rows if vectors cannot be used.
+        // In other rows, the columns before `lo` and from `hi` to `end` are patched.
         let whole = y < 0 || y + ROUND > pass.height;
         let (lo, hi) = if whole || self.hi == 0 { (0, 0) } else { (self.lo, self.hi) };
         let columns = lo + if self.end > hi { self.end - hi } else { 0 };
         let all = ROUND * self.channels * columns;
         let mut number = opaque(32 * thread_y() + thread_x());
         while number < all {
-            // `checked`, so that no panic is compiled in; there are columns.
+            // At least one column exists. `checked`, so that no panic is compiled in.
             let line = number.checked_div(columns).unwrap_or(0);
             let column = number - line * columns;
             let at = if column < lo { column } else { column - lo + hi };
@@ -296,9 +298,9 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// The first `count` floats, a multiple of PX, of the warp's channel in row `row` of a round,
-    /// from where the lane's share begins: float `ring_apron(K) - K / 2` of them is the leftmost
-    /// that its first pixel needs.
+    /// The first `count` floats (a multiple of PX) of the lane's share of row `row` of a round, in
+    /// the warp's channel. Float `ring_apron(K) - K / 2` is the leftmost that its first pixel
+    /// needs.
     ///
     /// # Safety
     /// The row has been placed; `count` is at most `PX + 2 * ring_apron(K)`.
@@ -312,11 +314,11 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
     }
 }
 
-/// Loads four pixels of C channels, as words of `raw` from `first` on.
+/// Loads four pixels of C channels into words of `raw` from `first` on.
 ///
 /// # Safety
-/// They lie at this address, which is a multiple of their size, of 16 bytes if they are larger, or
-/// of a third of it for three channels.
+/// The pixels lie at this address. It is a multiple of their size, or of 16 bytes if they are
+/// larger, or of a third of their size for three channels.
 #[inline(always)]
 unsafe fn load_four<const C: usize, const BYTES: usize>(raw: &mut Raw, first: usize, at: u64) {
     let words = C * BYTES;
@@ -348,7 +350,7 @@ unsafe fn load_four<const C: usize, const BYTES: usize>(raw: &mut Raw, first: us
     }
 }
 
-/// The results of one strip, on their way out.
+/// The results of one strip.
 pub(crate) struct Results<'a, const PX: usize> {
     pass: &'a Pass,
     shared: Shared,
@@ -360,11 +362,11 @@ pub(crate) struct Results<'a, const PX: usize> {
     filtered: i32,
     /// Bytes of a value.
     value: i32,
-    /// Whether results go to the destination side by side, whole vectors or words, without an
+    /// Whether results go to the destination side by side as whole vectors or words, without an
     /// epilogue, and rows are less than 2 GiB apart, as in most strips.
     is_simple: bool,
-    /// The address, in row 0, of the lane's first pixel if there is a single channel; else of the
-    /// thread's first word of a row.
+    /// With a single channel, the address in row 0 of the lane's first pixel; otherwise of the
+    /// thread's first word.
     at: u64,
 }
 
@@ -382,7 +384,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
             _ => 4,
         };
         let start = plane.origin(block_z() * channels, &pass.channels);
-        // The strip begins at a multiple of four pixels, which may be half of what a lane stores.
+        // The strip begins at a multiple of four pixels, which may be half of a lane's vector.
         let begin = start.wrapping_add((left as i64 * plane.pixel as i64) as u64);
         let aligned = (begin | plane.row as u64) & (unit as u64 - 1) == 0;
         let x = left + PX as i32 * thread_x();
@@ -404,7 +406,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// What `at` is for row 0, for row `y`.
+    /// The address `at`, for row `y` instead of row 0.
     #[inline(always)]
     fn at(&self, y: i32) -> u64 {
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
@@ -442,7 +444,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
                 } else {
                     self.put_words(half, row, words);
                 }
-                // A distance is never as great if there is no list.
+                // Without a list, no distance is as great.
                 if greatest >= doubts.near {
                     self.note_all(y, sums);
                 }
@@ -468,7 +470,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Notes those of the lane's results of row `y` that are uncertain.
+    /// Adds the lane's uncertain results of row `y` to the pass's list.
     ///
     /// # Safety
     /// The pass has a list.
@@ -484,7 +486,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         while found >> i != 0 {
             let x = self.x + i;
             if found >> i & 1 != 0 && x >= self.pass.region.x0 && x < self.pass.region.x1 {
-                // Channels that are not filtered are not counted in the list.
+                // The list does not count channels that are not filtered.
                 // SAFETY: as the caller promised.
                 unsafe { note(self.pass, x, y, block_z() * self.filtered + thread_y()) };
             }
@@ -492,7 +494,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Puts the lane's bytes, four in a word, into a row in shared memory.
+    /// Stores the lane's bytes, four in a word, into a row in shared memory.
     ///
     /// # Safety
     /// As for [`Results::take`].
@@ -503,14 +505,14 @@ impl<'a, const PX: usize> Results<'a, PX> {
         let mut at = first + PX as i32 * thread_x() * channels + thread_y();
         let mut i = 0;
         while i < PX {
-            // SAFETY: the row has this place, which is the lane's.
+            // SAFETY: the row has this place, and it belongs to the lane.
             unsafe { self.shared.store_u8(at, words[i / 4] >> (8 * (i % 4))) };
             at += channels;
             i += 1;
         }
     }
 
-    /// Takes the lane's pixels of row `y` as they are in the source.
+    /// Copies the lane's pixels of row `y` unchanged from the source.
     ///
     /// # Safety
     /// As for [`Results::take`].
@@ -542,7 +544,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Puts the lane's results into a row in shared memory.
+    /// Stores the lane's results into a row in shared memory.
     ///
     /// # Safety
     /// As for [`Results::take`].
@@ -553,7 +555,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         let scalar = self.pass.dst.scalar;
         let mut at = PX as i32 * thread_x() * channels + thread_y();
         let mut i = 0;
-        // SAFETY: the row has these places, which are the lane's.
+        // SAFETY: the row has these places, and they belong to the lane.
         unsafe {
             while i < PX {
                 store_shared(self.shared, scalar, first, at, to_bits(scalar, values[i]));
@@ -577,11 +579,11 @@ impl<'a, const PX: usize> Results<'a, PX> {
         }
     }
 
-    /// Writes the rows of a round that lie in `top..bottom` to the destination; row `y` is the
+    /// Writes the rows of a round that lie in `top..bottom` to the destination. Row `y` is the
     /// round's first.
     ///
     /// # Safety
-    /// All warps have taken their results of that half. All threads call together.
+    /// All warps have stored their results of that half. All threads call together.
     #[inline(always)]
     pub(crate) unsafe fn flush(&self, half: i32, y: i32, (top, bottom): (i32, i32)) {
         if !self.is_simple || block_height() == 1 {
@@ -594,7 +596,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
                 let mut byte = 4 * (32 * thread_y() + thread_x());
                 let mut at = self.at(y + row);
                 while byte < bytes {
-                    // SAFETY: the word is in the results, and lies in the region.
+                    // SAFETY: the word is one of the results, and lies in the region.
                     unsafe { store_words(at, [self.shared.load_word((first + byte) / 4)]) };
                     byte += 128 * block_height();
                     at = at.wrapping_add(128 * block_height() as u64);
@@ -605,10 +607,10 @@ impl<'a, const PX: usize> Results<'a, PX> {
     }
 }
 
-/// Stores a value as number `at` of those from byte `first` of shared memory on.
+/// Stores value number `at` of an array that starts at byte `first` of shared memory.
 ///
 /// # Safety
-/// It is the thread's, and lies inside what the launch reserved.
+/// The place belongs to the thread, and lies inside the memory that the launch reserved.
 #[inline(always)]
 unsafe fn store_shared(shared: Shared, scalar: u32, first: i32, at: i32, bits: u32) {
     // SAFETY: as the caller promised.
@@ -624,7 +626,7 @@ unsafe fn store_shared(shared: Shared, scalar: u32, first: i32, at: i32, bits: u
 /// Stores the words of a lane's PX bytes.
 ///
 /// # Safety
-/// There is room for them, aligned to their size together.
+/// The destination has room for them, aligned to their total size.
 #[inline(always)]
 unsafe fn store_run_of_words<const PX: usize>(at: u64, words: [u32; PX]) {
     // SAFETY: as the caller promised.
@@ -640,7 +642,7 @@ unsafe fn store_run_of_words<const PX: usize>(at: u64, words: [u32; PX]) {
 /// Stores a lane's pixels side by side.
 ///
 /// # Safety
-/// There is room for them, aligned to their size together, or to 16 bytes if that is less.
+/// The destination has room for them, aligned to their total size, or to 16 bytes if that is less.
 #[inline(always)]
 unsafe fn store_vector<const PX: usize>(scalar: u32, at: u64, values: [f32; PX]) {
     const { assert!(PX == 2 || PX.is_multiple_of(4)) }

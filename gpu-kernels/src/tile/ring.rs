@@ -1,17 +1,16 @@
-//! A warp's own ring of image rows in shared memory, filled asynchronously ahead of use.
+//! A warp's own ring of image rows in shared memory, filled by asynchronous copies.
 //!
 //! A warp that filters a strip of the image from top to bottom needs each input row once. The ring
-//! holds the next STAGES rows of its strip: while the warp computes on some, the others are being
-//! copied, so that enough bytes are in flight for any number of warps. Only the warp is
-//! synchronized, never the block.
+//! holds the next STAGES rows of its strip. While the warp computes on some rows, copies fill the
+//! others, so enough bytes are in flight for any number of warps. Only the warp synchronizes, never
+//! the block.
 //!
-//! A row buffer is `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is a
-//! multiple of 4, so that the image's 16-byte pieces stay aligned in it. Rows come in groups of R,
-//! copied together: one 16-byte piece a lane for each row, and the remainder, of all R rows, by one
-//! more copy. Strips at the left and right edge of the image have floats beyond it: each lane
-//! copies one of them, from a column that is resolved once. So these strips take hardly longer than
-//! the others, which matters, because a launch ends with its slowest warp. Rows above and below the
-//! image are resolved when they are due.
+//! A row buffer has `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is
+//! a multiple of 4, so that 16-byte pieces stay aligned. R rows are copied together: one 16-byte
+//! piece a lane for each row, and one more copy for the remainder of all R rows. At the image's
+//! left and right edge, each lane also copies one float beyond the image, from a column resolved
+//! once. These strips take hardly longer than others, which matters because the slowest warp ends
+//! the launch. Rows above and below the image are resolved when they are needed.
 //!
 //! Limits: neighbouring pixels of the source are neighbours in memory; its rows begin at multiples
 //! of 16 bytes, less than 2 GiB apart.
@@ -21,13 +20,12 @@ use crate::border;
 use crate::device::*;
 use crate::tile::view::Source;
 
-/// Floats that a row of a warp's ring has left and right of its pixels, for K tap columns: a
-/// multiple of 4.
+/// Floats of a ring's row left and right of its pixels, for K tap columns: a multiple of 4.
 pub const fn ring_apron(k: i32) -> i32 {
     (k / 2 + 3) / 4 * 4
 }
 
-/// Floats of a row of a warp's ring: 32 lanes of `px` pixels, and the aprons.
+/// Floats of a ring's row: 32 lanes of `px` pixels, and both aprons.
 pub const fn ring_row(k: i32, px: i32) -> i32 {
     32 * px + 2 * ring_apron(k)
 }
@@ -37,7 +35,7 @@ pub const fn ring_floats(k: i32, px: i32, stages: i32) -> i32 {
     stages * ring_row(k, px)
 }
 
-/// Room for the floats of a row that a lane reads; the compiler keeps those that are used.
+/// Room for a lane's floats of a row; the compiler keeps only those that are used.
 pub(crate) const MAX_SHARE: usize = 68;
 
 /// The rows of one strip; K is the number of tap columns.
@@ -48,21 +46,20 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     base: i32,
     /// Image column of a row buffer's first float.
     left: i32,
-    /// The part of a row buffer that lies in the image, in whole pieces; from `hi` to `end`, single
-    /// floats.
+    /// Whole pieces in the image are floats `lo` to before `hi` of a row buffer; single floats
+    /// follow up to `end`.
     lo: i32,
     hi: i32,
     end: i32,
-    /// The lane's piece of image row 0, its share of the remaining pieces of a group of rows from
-    /// row 0 on, and its single float of row 0.
+    /// The lane's piece of image row 0, its share of the remainder of a group from row 0 on, and
+    /// its single float of row 0.
     from: *const u8,
     remainder: *const u8,
     single: *const u8,
-    /// Where the single float goes in a row buffer; negative if there is none.
+    /// The single float's place in a row buffer; negative if the lane has none.
     single_to: i32,
-    /// Bytes from one row of the source to the next. Plus a zero that the assembler does not see
-    /// through, so that it stays in a register: fetched from the constant bank for each row, it
-    /// would be waited for.
+    /// Bytes from one row of the source to the next, plus a zero that the assembler does not know.
+    /// So it stays in a register; a load from the constant bank for each row would add latency.
     pitch: i32,
 }
 
@@ -72,7 +69,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
     const ROW: i32 = ring_row(K as i32, PX as i32);
     const ROWS: i32 = R as i32;
     const STAGES: i32 = STAGES as i32;
-    /// 16-byte pieces of a row, and the remainder that 32 lanes leave.
+    /// 16-byte pieces of a row, and those that remain after one for each of 32 lanes.
     const PIECES: i32 = Self::ROW / 4;
     const REMAINDER: i32 = if Self::PIECES > 32 { Self::PIECES - 32 } else { 0 };
 
@@ -147,7 +144,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         self.lo > 0 || self.hi < Self::ROW
     }
 
-    /// How many floats of a row are copied one by one: those left of `lo`, then those from `hi` to
+    /// Floats of a row that are copied one by one: those left of `lo`, then those from `hi` to
     /// `end`.
     #[inline(always)]
     fn singles(&self) -> i32 {
@@ -160,15 +157,14 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         if index < self.lo { index } else { index - self.lo + self.hi }
     }
 
-    /// The image column that single float `index` comes from, or [`border::OUTSIDE`].
+    /// The image column of single float `index`, or [`border::OUTSIDE`].
     #[inline(always)]
     fn column(&self, index: i32) -> i32 {
         border::resolve(self.pass().border, self.left + self.position(index), self.pass().width)
     }
 
-    /// Writes, into all rows of the ring, the floats that no copy brings: those that have the
-    /// border's value, and those right of `end`, which are read but take no part in a result that
-    /// is stored.
+    /// Fills the floats of all row buffers that no copy writes. These are floats with the border's
+    /// value, and floats right of `end`, which affect no stored result.
     ///
     /// # Safety
     /// As for [`Ring::new`].
@@ -191,7 +187,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         warp_barrier();
     }
 
-    /// The first float of the buffer that row number `i` of the strip takes.
+    /// The first float of the buffer for row number `i` of the strip.
     #[inline(always)]
     pub(crate) fn row(&self, i: i32) -> i32 {
         self.base + (i & (Self::STAGES - 1)) * Self::ROW
@@ -201,11 +197,11 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
     /// of R.
     ///
     /// # Safety
-    /// No lane still reads the rows that had these buffers; all lanes call together.
+    /// No lane still reads the previous rows of these buffers; all lanes call together.
     #[inline(always)]
     pub(crate) unsafe fn fetch(&self, y: i32, i: i32) {
         let to = self.row(i);
-        // More single floats than lanes: an image not much wider than its apron.
+        // With more single floats than lanes, the image is not much wider than its apron.
         if !self.source.has_rows(y, y + Self::ROWS) || self.singles() > 32 {
             // SAFETY: as the caller promised.
             unsafe { self.fetch_beyond(y, to) };
@@ -242,7 +238,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         }
     }
 
-    /// As [`Ring::fetch`], wherever rows lie, and however many single floats there are.
+    /// As [`Ring::fetch`], for any rows and any number of single floats.
     ///
     /// # Safety
     /// As for [`Ring::fetch`].
@@ -285,8 +281,8 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         }
     }
 
-    /// The first `count` floats, a multiple of PX, of row `i` from where the lane's share begins:
-    /// float `ring_apron(K) - K / 2` of them is the leftmost that its first pixel needs.
+    /// The first `count` floats (a multiple of PX) of the lane's share of row `i`. Float
+    /// `ring_apron(K) - K / 2` is the leftmost that its first pixel needs.
     ///
     /// # Safety
     /// The row has arrived; `count` is at most `PX + 2 * ring_apron(K)`.
@@ -297,10 +293,10 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
     }
 }
 
-/// `count` floats, a multiple of PX, from float `at` of shared memory on.
+/// `count` floats (a multiple of PX) from float `at` of shared memory on.
 ///
 /// # Safety
-/// They have been written, and a barrier stands in between.
+/// The floats have been written, and a barrier separates the writes from this read.
 #[inline(always)]
 pub(crate) unsafe fn read_share<const PX: usize>(
     shared: Shared,

@@ -1,18 +1,18 @@
-//! Strips of bytes for the tensor cores: a warp slides down each by itself. Input rows come into a
-//! ring in shared memory, 16 at a time, and the sums of 16 rows become bytes, which go straight
-//! from registers to the results.
+//! Strips of bytes for the tensor cores. Each warp slides down a strip on its own. Input rows enter
+//! a ring in shared memory, 16 at a time. The sums of 16 rows become bytes, which go straight from
+//! registers to the destination.
 //!
-//! A strip is some tiles of 16 neighbouring values each; a value is a channel of a pixel, and the
+//! A strip is one or more tiles of 16 neighbouring values. A value is one channel of a pixel; the
 //! same channel of the next pixel is `channels` values further. Rows come by asynchronous copies,
-//! up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
-//! channel is a tile, and rows come by way of registers.
+//! up to [`AHEAD`] groups before their use. If pixels are split by channel, a strip is 16 pixels
+//! and each channel is a tile. Then rows come through registers.
 //!
-//! Uncertain results go to the pass's list, whose counters lie in memory: in kernels that do little
-//! for a result, they wait behind the ring until a warp has one for each lane.
+//! Uncertain results go to the pass's list, whose counters are in global memory. Kernels that do
+//! little work per result buffer them behind the ring until a warp has one for each lane.
 //!
-//! The grid's x axis counts strips at the image's left and right edge first, as they take longer,
-//! then the others row by row: strips side by side, which share parts of their rows, run at the
-//! same time. Its z axis counts images.
+//! The grid's x axis counts the strips at the image's left and right edges first, because they take
+//! longer. The other strips follow row by row, so that neighbouring strips, which share input, run
+//! at the same time. The z axis counts images.
 
 use crate::abi::Pass;
 use crate::device::*;
@@ -22,18 +22,19 @@ use crate::tile::whole::{self, Found, GROUP, Rounding, is_whole};
 /// Values of a tile in a row.
 pub const TILE: i32 = 16;
 
-/// Groups of 16 rows that are under way beside those in use.
+/// Groups of 16 rows in flight, in addition to those in use.
 pub const AHEAD: i32 = 2;
 
-/// Uncertain results that may wait: fewer than 32, and one more of each lane.
+/// Capacity of the buffer of uncertain results: at most 31 from before, and one more of each lane.
 const MOST_WAITING: i32 = 63;
 
-/// Bytes of shared memory for them, behind the ring: how many there are; then, of each, in one
-/// word, which value from the strip's first on it is, and how many rows above the strip's end.
+/// Bytes of that buffer, behind the ring: a count, then one word for each result. The lower half of
+/// the word is the value's number from the strip's first value on; the upper half is the number of
+/// rows above the strip's end.
 const WAITING_BYTES: i32 = 4 * (1 + MOST_WAITING);
 
-/// The rows that a strip holds, in shared memory. Where channels are parted, a value is a pixel,
-/// and each channel has a line of bytes.
+/// The rows of a strip in shared memory. If pixels are split by channel, a value is a pixel, and
+/// each channel has its own line of bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
@@ -41,21 +42,21 @@ pub struct Ring {
     pub rows: i32,
     /// The anchor's row.
     pub anchor_y: i32,
-    /// How many values left of a strip its rows begin. Rows begin at multiples of 16, so strips
-    /// begin at as many more.
+    /// Values from a row's start in the ring to the strip's first value. Rows start at multiples of
+    /// 16, so strips start at a multiple of 16 plus this number.
     pub left: i32,
-    /// Values that a result needs on its left, and on both sides together.
+    /// Values that a result needs on its left.
     pub ahead: i32,
-    /// See there.
+    /// Values that a result needs on both sides together.
     pub reach: i32,
     /// Pieces of a row: of 16 values, or of 4 pixels.
     pub pieces: i32,
-    /// Bytes from a tile's part of a row to that of the next tile.
+    /// Bytes from one tile's part of a row to the next tile's part.
     pub tile: i32,
     /// Bytes from one row to the next: an odd multiple of 16, so that 8 rows lie in different
     /// banks.
     pub pitch: i32,
-    /// Groups of 16 rows: those that 16 rows of results need, and those that are under way beside.
+    /// Groups of 16 rows: those that 16 rows of results need, and those in flight.
     pub groups: i32,
 }
 
@@ -65,21 +66,21 @@ impl Ring {
         16 * self.groups * self.pitch
     }
 
-    /// The same, with room for uncertain results behind it if they wait.
+    /// Bytes of shared memory, including the buffer of uncertain results if `wait` is true.
     pub const fn with_doubts(&self, wait: bool) -> i32 {
         self.shared_bytes() + if wait { WAITING_BYTES } else { 0 }
     }
 
-    /// The first value of the strips of a region whose first value is number `first`.
+    /// The start of the first strip of a region whose first value is number `first`.
     pub const fn first(&self, first: i32) -> i32 {
         ((first - self.left) & !15) + self.left
     }
 }
 
-/// The part of the region that a block has.
+/// A block's part of the region.
 #[derive(Clone, Copy)]
 pub(crate) struct Strip {
-    /// The first value, or the first pixel if channels are parted; and how many there are.
+    /// The first value and the number of values; pixels if they are split by channel.
     pub(crate) x: i32,
     pub(crate) width: i32,
     /// The first row, and the one behind the last.
@@ -88,8 +89,8 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// This block's, of so many tiles and at most so many rows; P is the number of channels that
-    /// are parted, 1 for none.
+    /// This block's strip, of `tiles` tiles and at most `rows` rows. P is the number of channels
+    /// that pixels are split into, 1 if they are not split.
     #[inline(always)]
     pub(crate) fn new<const P: usize>(
         pass: &Pass,
@@ -101,7 +102,7 @@ impl Strip {
         let region = &pass.region;
         let (width, each) = if P == 1 { (TILE * tiles, channels) } else { (TILE, 1) };
         let first = ring.first(region.x0 * each);
-        // `checked`, so that no panic is compiled in; there are strips.
+        // At least one strip exists. `checked`, so that no panic is compiled in.
         let across = (region.x1 * each - first + width - 1) / width;
         let lines = ((region.y1 - region.y0 + rows - 1) as u32)
             .checked_div(rows as u32)
@@ -113,8 +114,8 @@ impl Strip {
     }
 }
 
-/// The column and the line of the strip that is number `number` of so many columns and lines: those
-/// of the first and the last column, then line by line.
+/// Column and line of strip number `number`. The strips of the first and the last column come
+/// first, then the others line by line.
 #[inline(always)]
 pub(crate) fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
     if columns == 1 {
@@ -124,27 +125,27 @@ pub(crate) fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
     if inner < 0 {
         return (if number & 1 == 0 { 0 } else { columns - 1 }, number >> 1);
     }
-    // `checked`, so that no panic is compiled in; there are columns between.
+    // Columns remain between the edges. `checked`, so that no panic is compiled in.
     let line = (inner as u32).checked_div((columns - 2) as u32).unwrap_or(0) as i32;
     (1 + inner - line * (columns - 2), line)
 }
 
-/// What a strip's rows need where they may leave the image, or cannot be loaded in whole pieces. It
-/// is made anew for each group of such rows, as it would take registers all the time.
+/// Facts for rows that may leave the image, or that have no whole pieces to load. Rebuilt for each
+/// group of such rows, because it would occupy registers all the time.
 struct Edge<'a> {
     source: Source<'a>,
     /// The first value, or pixel, that is fetched.
     left: i32,
-    /// The first one that results need, and the one behind the last.
+    /// The first value or pixel that results need, and the end of the needed range.
     needed: (i32, i32),
-    /// Whether whole pieces of a row may be loaded; the same, and all of the strip's lie in the
-    /// image.
+    /// `is_whole`: whole pieces of a row may be loaded. `is_inside`: they may, and all pieces of
+    /// the strip lie in the image.
     is_whole: bool,
     is_inside: bool,
 }
 
 impl<'a> Edge<'a> {
-    /// That of a strip of so many values, or pixels, from `x` on.
+    /// The facts for a strip of `width` values or pixels from `x` on.
     #[inline(always)]
     fn new<const P: usize>(
         pass: &'a Pass,
@@ -159,10 +160,10 @@ impl<'a> Edge<'a> {
         } else {
             is_whole::<15>(&pass.src, channels, source.origin())
         };
-        // Of a piece.
+        // Values in a piece, and values in an image column.
         let (values, each) = if P == 1 { (16, channels) } else { (4, 1) };
         let is_inside = is_whole && left >= 0 && left + values * ring.pieces <= pass.width * each;
-        // Of the strip's results, those that lie in the region.
+        // The strip's results that lie in the region.
         let region = &pass.region;
         let first = if x > region.x0 * each { x } else { region.x0 * each };
         let last = if x + width < region.x1 * each { x + width } else { region.x1 * each };
@@ -176,7 +177,7 @@ pub(crate) struct Feed<'a, const P: usize> {
     pass: &'a Pass,
     ring: &'a Ring,
     channels: i32,
-    /// The strip's first value, or pixel, and how many there are.
+    /// The strip's first value or pixel, and their number.
     x: i32,
     width: i32,
     is_inside: bool,
@@ -196,17 +197,17 @@ impl<'a, const P: usize> Feed<'a, P> {
         let Edge { source, left, is_inside, .. } = Edge::new::<P>(pass, ring, channels, (x, width));
         let y = top - ring.anchor_y;
         let from = source.row_inside(y).at(0).wrapping_add((left * P as i32) as i64 as u64);
-        // Results are computed in groups, too.
+        // Results are computed in groups of 16 rows, too.
         let end = y + ((bottom - top + 15) & !15) + ring.rows - 1;
         Self { pass, ring, channels, x, width, is_inside, y, end, from, to: 0 }
     }
 
-    /// Starts to bring the next group, if it is needed, and commits it. Rows that are not whole in
-    /// the image take longer: `then` is called afterwards, so that it loads anew what is not to
-    /// take registers meanwhile.
+    /// Starts to load the next group, if it is needed, and commits it. Rows that leave the image
+    /// take longer. After them, `then` is called to reload values that should not occupy registers
+    /// meanwhile.
     ///
     /// # Safety
-    /// `pass` describes allocated memory; nobody reads the group's place in the ring any more.
+    /// `pass` describes allocated memory; no lane reads the group's place in the ring any more.
     #[inline(always)]
     pub(crate) unsafe fn start(&mut self, then: impl FnOnce()) {
         let (ring, to) = (self.ring, self.to);
@@ -223,7 +224,7 @@ impl<'a, const P: usize> Feed<'a, P> {
                         self.copy::<8>();
                     }
                 } else {
-                    // Hidden, so that nothing of it is kept from before.
+                    // Hidden, so that the compiler computes none of it earlier.
                     let edge = Edge::new::<P>(
                         self.pass,
                         ring,
@@ -257,10 +258,10 @@ impl<'a, const P: usize> Feed<'a, P> {
         self.to = if next >= ring.shared_bytes() { 0 } else { next };
     }
 
-    /// Copies 16 rows that lie in the image, ACROSS lanes a row.
+    /// Copies 16 rows that lie in the image, with ACROSS lanes for a row.
     ///
     /// # Safety
-    /// They do; the rest as for [`Feed::start`].
+    /// The rows lie in the image; otherwise as for [`Feed::start`].
     #[inline(always)]
     unsafe fn copy<const ACROSS: i32>(&self) {
         let (shared, pitch, stride) = (Shared::dynamic(), self.ring.pitch, self.pass.src.row);
@@ -281,16 +282,16 @@ impl<'a, const P: usize> Feed<'a, P> {
         }
     }
 
-    /// Brings 16 rows of pixels that lie in the image, each channel to a line of its own, in pieces
-    /// of 4 pixels.
+    /// Loads 16 rows of pixels that lie in the image, in pieces of 4 pixels, and stores each
+    /// channel to its own line.
     ///
     /// # Safety
-    /// They do; the rest as for [`Feed::start`].
+    /// The rows lie in the image; otherwise as for [`Feed::start`].
     #[inline(always)]
     unsafe fn part(&self) {
         let stride = self.pass.src.row;
         let (row, mut piece) = (thread_x() / 8, thread_x() % 8);
-        // 4 rows at a time, 8 pieces of each; all loads of four turns are under way together.
+        // 4 rows at a time, 8 pieces of each. The loads of all 16 rows are in flight together.
         while piece < self.ring.pieces {
             let start = self
                 .from
@@ -313,7 +314,7 @@ impl<'a, const P: usize> Feed<'a, P> {
         }
     }
 
-    /// The same of rows that may leave the image.
+    /// As `part`, for rows that may leave the image.
     ///
     /// # Safety
     /// As for [`Feed::start`].
@@ -322,7 +323,7 @@ impl<'a, const P: usize> Feed<'a, P> {
         let pieces = self.ring.pieces;
         let (row, piece) = (thread_x() / 8, thread_x() % 8);
         let left = edge.left;
-        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are
+        // Pieces from `lo` to before `hi` lie in the image; pieces from `first` to before `end` are
         // needed.
         let (lo, hi) =
             if edge.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
@@ -342,7 +343,7 @@ impl<'a, const P: usize> Feed<'a, P> {
                 }
                 piece += 8;
             }
-            // What no result needs is 0.
+            // Pieces that no result needs are 0.
             let (first, end) = ((edge.needed.0 - left) >> 2, (edge.needed.1 - left + 3) >> 2);
             whole::rest(pieces - hi + lo, |number, row| {
                 let piece = if number < lo { number } else { number + hi - lo };
@@ -370,7 +371,7 @@ impl<'a, const P: usize> Feed<'a, P> {
         }
     }
 
-    /// Puts four pixels to their place in the ring, each channel to its line.
+    /// Stores four pixels to their place in the ring, each channel to its line.
     ///
     /// # Safety
     /// As for [`Feed::start`].
@@ -390,7 +391,7 @@ impl<'a, const P: usize> Feed<'a, P> {
     }
 }
 
-/// A number, or the nearest one from `least` to `most`.
+/// `number`, limited to the range from `least` to `most`.
 #[inline(always)]
 fn clamped(number: i32, least: i32, most: i32) -> i32 {
     if number < least {
@@ -405,7 +406,8 @@ fn clamped(number: i32, least: i32, most: i32) -> i32 {
 /// Loads four pixels.
 ///
 /// # Safety
-/// They are there; four channels begin at a multiple of 16 bytes, three at one of 4.
+/// The pixels lie in an allocation. With four channels they start at a multiple of 16 bytes, with
+/// three at a multiple of 4.
 #[inline(always)]
 unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
     let mut words = [0; P];
@@ -429,39 +431,40 @@ unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
     words
 }
 
-/// The sums of a tile, as its products leave them: of each half, or band, and digit, a lane's four.
-/// They are those of two neighbouring values, in row `lane / 4` and in the one 8 below; the halves
-/// lie in turn, so a lane has four neighbours.
+/// The sums of a tile in the layout of the matrix products: for each half (or band) and digit, a
+/// lane's four sums. They belong to two neighbouring values, in row `lane / 4` and 8 rows below.
+/// The halves interleave, so a lane has four neighbouring values.
 pub(crate) type Sums<const D: usize> = [[[i32; 4]; D]; 2];
 
-/// The results of a strip, on their way out, T tiles at a time.
+/// Writes the results of a strip, T tiles at a time. WAITS: uncertain results are buffered.
 pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> {
     pass: &'a Pass,
     channels: i32,
     filtered: i32,
-    /// The first value of a lane in the strip's first tile.
+    /// The lane's first value in the strip's first tile.
     x: i32,
-    /// The next row of results, and the one behind the last.
+    /// The next row of results, and the end of the rows.
     y: i32,
     bottom: i32,
-    /// The address of value `x` in this lane's first of the next rows.
+    /// The address of value `x` in the lane's first of the next rows.
     at: u64,
-    /// Whether four values, or four pixels of four channels, may be written at once; the same, and
-    /// all of the strip's lie in the region; and whether the last of four channels is copied
-    /// meanwhile.
+    /// `whole`: four values, or four pixels of four channels, may be written at once. `is_inside`:
+    /// they may, and all of the strip lies in the region. `copies`: the last of four channels is
+    /// copied meanwhile.
     whole: bool,
     is_inside: bool,
     copies: bool,
-    /// The word of shared memory that says how many uncertain results wait.
+    /// The word of shared memory that counts the buffered uncertain results.
     waiting: i32,
 }
 
 impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAITS> {
-    /// From one of a lane's words to the next: four values further, or a tile.
+    /// Values from one of a lane's words to the next: four, or a tile.
     const STEP: i32 = if P == 1 { TILE } else { 4 };
 
     /// # Safety
-    /// There is shared memory for the ring, and for uncertain results behind it if they wait.
+    /// Shared memory has room for the ring, and for the buffer of uncertain results behind it if
+    /// WAITS.
     #[inline(always)]
     pub(crate) unsafe fn new(
         pass: &'a Pass,
@@ -506,7 +509,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// This lane's first of the next rows.
+    /// The lane's first of the next rows.
     #[inline(always)]
     fn row(&self) -> i32 {
         self.y + (opaque(thread_x()) >> 2)
@@ -537,13 +540,13 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         self.at = self.at.wrapping_add((16 * self.pass.dst.row) as u64);
     }
 
-    /// Writes the results of T tiles, of which the first is `beside` values from the strip's begin,
-    /// in the next 16 rows, as far as there are so many; and notes the uncertain ones. Where some
-    /// of them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
+    /// Writes the results of T tiles in the next 16 rows, as far as they lie in the region. The
+    /// first tile starts `beside` values right of the strip's start. Notes uncertain results. Calls
+    /// `then` if some results are not written or some are noted, as in [`Feed::start`].
     ///
     /// # Safety
-    /// `pass` describes allocated memory, and has a list if there are three digits; the results are
-    /// this warp's.
+    /// `pass` describes allocated memory, and has a list if there are three digits; no other warp
+    /// writes these results.
     #[inline(always)]
     pub(crate) unsafe fn write<const D: usize>(
         &self,
@@ -552,8 +555,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         sums: &[Sums<D>; T],
         mut then: impl FnMut(),
     ) {
-        // Of each tile, four values of a lane's upper row, then of the lower one, as numbers that
-        // are shifted to become bytes.
+        // For each tile, four values of the lane's upper row, then four of its lower row. A right
+        // shift turns these numbers into bytes.
         let (mut wholes, mut least) = ([[0; 8]; T], u32::MAX);
         let mut words = [[0; T]; 2];
         let mut t = 0;
@@ -590,8 +593,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         if P > 1 {
             words = [whole::interleave(words[0]), whole::interleave(words[1])];
         }
-        // SAFETY: the values lie in the region, or only those are written that do; with three
-        // digits there is a list.
+        // SAFETY: all values lie in the region, or `write_edge` writes only those that do; with
+        // three digits there is a list.
         unsafe {
             if self.is_inside && self.y + 16 <= self.bottom {
                 if self.copies {
@@ -614,8 +617,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                         lower += 1;
                     }
                 }
-                // Tile after tile of a row, so that its parts meet in the cache; it rather keeps
-                // pixels, which uncertain results need again.
+                // Tile after tile of a row, so that the cache merges the row's parts. Streaming
+                // stores leave pixels in the cache, because uncertain results need them again.
                 let mut lower = 0;
                 while lower < 2 {
                     let at = self.at.wrapping_add((8 * lower as i64 * self.pass.dst.row) as u64);
@@ -639,7 +642,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                 self.write_edge(beside, &words);
                 then();
             }
-            // Those that wait, by the whole warp.
+            // The whole warp adds to the buffer.
             if D == 3 && WAITS && ballot(least < rounding.near) != 0 {
                 self.wait(rounding, beside, &wholes);
                 then();
@@ -651,7 +654,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Writes those of the results that lie in the region.
+    /// Writes the results that lie in the region.
     ///
     /// # Safety
     /// As for [`Output::write`].
@@ -663,7 +666,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         let mut number = opaque(0);
         while number < 2 * T as i32 {
             let (t, lower) = (number >> 1, number & 1);
-            // Registers have no numbers at run time.
+            // Registers cannot be indexed at run time, so select the word by comparisons.
             let mut word = 0;
             let mut n = 0;
             while n < 2 * T {
@@ -691,7 +694,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// A bit for each of a lane's results that is uncertain, in the order of `wholes`.
+    /// A bit for each uncertain result of the lane, in the order of `wholes`.
     #[inline(always)]
     fn doubts(rounding: &Rounding, wholes: &[[i32; 8]; T]) -> u32 {
         const { assert!(8 * T <= 32) }
@@ -704,15 +707,15 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         doubts
     }
 
-    /// How many values result number `n` of a lane lies right of its first one in the strip, and
-    /// how many rows below.
+    /// Result number `n` of a lane: values right of the lane's first value in the strip, and rows
+    /// below.
     #[inline(always)]
     fn place(n: i32) -> (i32, i32) {
         let (t, v) = (n >> 3, n & 3);
         (if P == 1 { TILE * t + v } else { P as i32 * v + t }, 8 * (n >> 2 & 1))
     }
 
-    /// Notes the uncertain results.
+    /// Adds the lane's uncertain results to the pass's list.
     ///
     /// # Safety
     /// There is a list.
@@ -733,25 +736,25 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Has the uncertain results wait, and notes those that do if they are many: a warp waits for
-    /// one addition to a counter in memory as long as for one of each lane.
+    /// Buffers the lane's uncertain results, and notes all buffered ones once there are 32. One
+    /// addition to a counter in global memory delays a warp as long as one addition for each lane.
     ///
     /// # Safety
-    /// There is a list; the whole warp calls.
+    /// There is a list; all lanes of the warp call together.
     #[inline(always)]
     unsafe fn wait(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
         let (shared, lane, first) = (Shared::dynamic(), opaque(thread_x()), self.row());
         let mut doubts = Self::doubts(rounding, wholes);
-        // Bits of the lower of a lane's rows come after those of the upper one.
+        // Results of the lane's lower row have the higher bits of each byte.
         doubts &= if first + 8 < self.bottom { u32::MAX } else { 0x0f0f_0f0f };
         doubts = if first < self.bottom { doubts } else { 0 };
-        // SAFETY: as the caller promised; the warp meets between what a lane stores and what others
-        // load, or store there.
+        // SAFETY: as the caller promised; a warp barrier separates a lane's stores from other
+        // lanes' loads and stores of the same words.
         unsafe {
             warp_barrier();
             let mut count = shared.load_word(self.waiting) as i32;
             loop {
-                // One of each lane that has some left.
+                // Each lane with results left adds one.
                 let lanes = ballot(doubts != 0);
                 if lanes == 0 {
                     break;
@@ -777,7 +780,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Notes so many results that wait.
+    /// Adds `count` buffered results to the pass's list.
     ///
     /// # Safety
     /// As for [`Output::wait`].
@@ -797,7 +800,8 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         }
     }
 
-    /// Notes those that still wait, if sums have so many digits that some may be uncertain.
+    /// Notes the results that are still buffered. With fewer than three digits, no result is
+    /// uncertain.
     ///
     /// # Safety
     /// As for [`Output::wait`].

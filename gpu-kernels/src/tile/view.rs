@@ -1,7 +1,7 @@
 //! Reading a pass's source through the border rule, and writing its destination.
 //!
-//! A [`Source`] and a [`Target`] are those of one block: its place in the grid's z axis says which
-//! channel of which image.
+//! A [`Source`] and a [`Target`] belong to one block: the block's z index selects the channel and
+//! the image.
 
 use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
@@ -11,11 +11,11 @@ use crate::pixel::{
     of_byte_less_middle, of_half, store_bits, to_bits, to_near_byte,
 };
 
-/// No column is too far right: for [`load_tile`].
+/// For [`load_tile`]: no column is too far right.
 pub(crate) const NO_END: i32 = i32::MAX;
 
-/// What a kernel is compiled for, where that decides how much code it has: pixels and results in
-/// planes of f32, though it takes others; any; or bytes made of bytes, and no others.
+/// What a kernel is compiled for, which decides how much code it has. `PLANES`: f32 planes, with
+/// slower code for other types. `STORED`: any stored type. `BYTES`: bytes from bytes only.
 pub(crate) const PLANES: u32 = 0;
 /// See [`PLANES`].
 pub(crate) const STORED: u32 = 1;
@@ -28,7 +28,7 @@ fn row_offset(plane: &Plane, y: i32) -> u64 {
     (y as i64 * plane.row) as u64
 }
 
-/// The offset of `rows` rows, of a plane that is plain.
+/// The offset of `rows` rows of a plain plane.
 #[inline(always)]
 fn plain_offset(plane: &Plane, rows: i32) -> u64 {
     mul_wide(rows, plane.plain_row) as u64
@@ -48,14 +48,14 @@ impl<'a> Source<'a> {
         Self::of(&pass.src, pass)
     }
 
-    /// This block's channel of a plane that is not the pass's source, with as many channels and the
-    /// same extent.
+    /// This block's channel of a plane other than the pass's source, with the same extent and
+    /// number of channels.
     #[inline(always)]
     pub(crate) fn of(plane: &'a Plane, pass: &'a Pass) -> Self {
         Self::of_channel(plane, pass, block_z())
     }
 
-    /// The channel that the z axis counts as number `z`.
+    /// Channel number `z` on the grid's z axis.
     #[inline(always)]
     pub(crate) fn of_channel(plane: &'a Plane, pass: &'a Pass, z: i32) -> Self {
         Self { pass, plane, origin: plane.origin(z, &pass.channels) }
@@ -67,32 +67,32 @@ impl<'a> Source<'a> {
         self.origin
     }
 
-    /// Where its pixels lie.
+    /// The memory layout of the pixels.
     #[inline(always)]
     pub(crate) fn plane(&self) -> &'a Plane {
         self.plane
     }
 
-    /// Whether the pixels lie as in a plain array: see [`Row::at_plain`].
+    /// Whether the pixels form a plain array: see [`Row::at_plain`].
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.plane.is_plain()
     }
 
-    /// The offset of `rows` rows, of a source that is plain.
+    /// The offset of `rows` rows of a plain source.
     #[inline(always)]
     pub(crate) fn plain_offset(&self, rows: i32) -> isize {
         plain_offset(self.plane, rows) as isize
     }
 
-    /// Whether rows from `top` to before `bottom` are all there.
+    /// Whether rows from `top` to before `bottom` are all in memory.
     #[inline(always)]
     pub(crate) fn has_rows(&self, top: i32, bottom: i32) -> bool {
         top >= self.plane.first_row && bottom <= self.plane.end_row
     }
 
-    /// The row that coordinate `y` finds; of rows that are not there, which no result needs, the
-    /// nearest one that is.
+    /// The row for coordinate `y` under the border rule. If that row is not in memory, no result
+    /// needs it, and the nearest row in memory stands for it.
     #[inline(always)]
     pub(crate) fn row(&self, y: i32) -> Row<'a> {
         let y = border::resolve(self.pass.border, y, self.pass.height);
@@ -111,7 +111,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Row `y`, which is there.
+    /// Row `y`, which is in memory.
     #[inline(always)]
     pub(crate) fn row_inside(&self, y: i32) -> Row<'a> {
         Row {
@@ -121,14 +121,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Row `y`, which is there, of a source that is plain.
+    /// Row `y`, which is in memory, of a plain source.
     #[inline(always)]
     pub(crate) fn plain_row(&self, y: i32) -> Row<'a> {
         let offset = plain_offset(self.plane, y);
         Row { source: *self, start: self.origin.wrapping_add(offset), outside: false }
     }
 
-    /// The pixel at `(x, y)`, or what the border puts there.
+    /// The pixel at `(x, y)`, or the border's value there.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -138,12 +138,11 @@ impl<'a> Source<'a> {
         unsafe { self.row(y).pixel(x) }
     }
 
-    /// PX (2 or 4) pixels side by side, from `(x, y)` on, as far as they lie in the image; 0 in
-    /// place of the others.
+    /// PX (2 or 4) pixels side by side from `(x, y)` on; 0 for those outside the image.
     ///
     /// # Safety
-    /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of
-    /// 16 bytes, `x` is a multiple of PX and not negative, and row `y` is there.
+    /// The pass describes allocated memory, and the source is plain. Its rows begin at multiples of
+    /// 16 bytes. `x` is a multiple of PX and not negative, and row `y` is in memory.
     #[inline(always)]
     pub(crate) unsafe fn pixels<const PX: usize>(&self, (x, y): (i32, i32)) -> [f32; PX] {
         let from = self.plain_row(y).at_plain(x);
@@ -164,8 +163,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The sums of pixels below each other, `apart` rows apart, with the pass's point times each
-    /// pixel, as far as they lie in the region.
+    /// Sums for a column of pixels, `apart` rows apart, plus the pass's `point` times each pixel
+    /// that lies in the region.
     ///
     /// # Safety
     /// The pass describes allocated memory; `(x, y)` lies in the region.
@@ -190,13 +189,13 @@ impl<'a> Source<'a> {
         sums
     }
 
-    /// The pixel at `(x, y)`, which lies in the image and is there.
+    /// The pixel at `(x, y)`.
     ///
     /// # Safety
-    /// It does.
+    /// The pixel lies in the image and is in memory.
     #[inline(always)]
     pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
-        // Hidden, so that for the few pixels that KEEP copies nothing is computed ahead.
+        // Hidden, so that nothing is computed ahead for the few pixels that KEEP copies.
         // SAFETY: as the caller promised.
         unsafe {
             load_value(
@@ -216,7 +215,7 @@ pub(crate) struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The pixel that coordinate `x` finds in the row, or what the border puts there.
+    /// The pixel for coordinate `x` of the row under the border rule, or the border's value.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -237,14 +236,14 @@ impl Row<'_> {
         self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64)
     }
 
-    /// Whether so many columns from `left` on lie in the image, and the row does.
+    /// Whether `count` columns from `left` on lie in the image, and the row does, too.
     #[inline(always)]
     pub(crate) fn has_columns(self, left: i32, count: i32) -> bool {
         !self.outside && left >= 0 && left + count <= self.source.pass.width
     }
 
-    /// N pixels, `apart` columns apart from `x` on; bytes that become bytes less [`MIDDLE`]. Each
-    /// type has loads of its own, so that all are under way at once.
+    /// N pixels, `apart` columns apart, from `x` on. If KIND is BYTES, bytes minus [`MIDDLE`]. Each
+    /// type has its own loads, so that all loads are in flight at once.
     ///
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
@@ -271,8 +270,8 @@ impl Row<'_> {
         }
     }
 
-    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border
-    /// puts there, as [`Row::pixels_apart`]; all loads are under way at once.
+    /// The values for N coordinates, `apart` columns apart, from `x` on, as in
+    /// [`Row::pixels_apart`]; the border's value where it applies. All loads are in flight at once.
     ///
     /// # Safety
     /// The pass describes allocated memory.
@@ -283,7 +282,7 @@ impl Row<'_> {
         apart: i32,
     ) -> [f32; N] {
         let pass = self.source.pass;
-        // In place of what lies outside, a pixel is read that is not used.
+        // For coordinates outside, an unused pixel is loaded.
         let (mut at, mut outside) = ([0; N], [self.outside; N]);
         let mut i = 0;
         while i < N {
@@ -312,7 +311,7 @@ impl Row<'_> {
         values
     }
 
-    /// The address of the pixel at `x`, of a source that is plain.
+    /// The address of the pixel at `x`, for a plain source.
     #[inline(always)]
     pub(crate) fn at_plain(self, x: i32) -> *const f32 {
         (self.start as *const f32).wrapping_offset(x as isize)
@@ -324,15 +323,16 @@ impl Row<'_> {
         !self.outside
     }
 
-    /// The row `count` rows below, which is there as this one is, of a source that is plain.
+    /// The row `count` rows below; both rows are in memory and the source is plain.
     #[inline(always)]
     pub(crate) fn below(self, count: i32) -> Self {
         Self { start: self.start.wrapping_add(plain_offset(self.source.plane, count)), ..self }
     }
 }
 
-/// What `load` finds at N addresses, `step` bytes apart. The step is hidden, or the addresses would
-/// be computed once for all types, ahead, and need a register each.
+/// The values that `load` returns for N addresses, `step` bytes apart. The step is hidden:
+/// otherwise the compiler computes the addresses once, ahead, for all types, and each takes a
+/// register.
 #[inline(always)]
 fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
     let mut values = [0.0; N];
@@ -345,19 +345,21 @@ fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) 
     values
 }
 
-/// The next row's pixel in the same column, from a pixel's address.
+/// From a pixel's address, the address of the pixel below.
 #[inline(always)]
 pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
     at.wrapping_byte_offset(pass.src.row as isize)
 }
 
-/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared
-/// memory from float `start` on, `pitch` floats from one row to the next, all threads of a block 32
-/// threads wide together: a warp takes 32 columns of a row at a time, and has BATCH of these under
-/// way. No pixel is read at column `end` or right of it: the one before stands for it there.
+/// Loads a rectangle of the source into shared memory: `width` by `height` pixels from column
+/// `left` and row `top` on. The tile starts at float `start` and has `pitch` floats from one row to
+/// the next. All threads of a block call together; the block is 32 threads wide. A warp loads 32
+/// columns of a row at a time, and has BATCH such loads in flight. No pixel at or right of column
+/// `end` is read: the last one before it takes its place.
 ///
 /// # Safety
-/// The pass describes allocated memory, and the floats lie in what the launch reserved.
+/// The pass describes allocated memory, and the floats lie inside the memory that the launch
+/// reserved.
 #[inline(always)]
 pub(crate) unsafe fn load_tile<const BATCH: usize>(
     pass: &Pass,
@@ -401,7 +403,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             while i < BATCH {
                 let (x, y) = (at.0 + thread_x(), at.1);
                 if x < width && y < height {
-                    // SAFETY: and this place in the tile.
+                    // SAFETY: the tile also has this place.
                     unsafe { tile.store(start + y * pitch + x, values[i]) };
                 }
                 at = step(at);
@@ -429,11 +431,11 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
 pub(crate) struct Target<'a> {
     pass: &'a Pass,
     origin: u64,
-    /// The channel, as the z axis counts it.
+    /// The channel's number on the z axis.
     z: i32,
-    /// Whether the plane is plain and sums are stored as they are, as in most launches. What others
-    /// need is kept apart from that, and short: a kernel's loop wants its registers, and its place
-    /// in the instruction cache.
+    /// Whether the plane is plain and there is no epilogue, as in most launches. Code for other
+    /// cases is kept apart and short, because a kernel's loop needs the registers and the
+    /// instruction cache.
     is_simple: bool,
 }
 
@@ -443,46 +445,46 @@ impl<'a> Target<'a> {
         Self::of_channel(pass, block_z())
     }
 
-    /// As [`Target::new`], computed where it stands and not ahead: until then registers are free
-    /// for other things.
+    /// As [`Target::new`], but computed at the call and not ahead, so that its registers are free
+    /// until then.
     #[inline(always)]
     pub(crate) fn late(pass: &'a Pass) -> Self {
         Self::of_channel(pass, opaque(block_z()))
     }
 
-    /// The channel that the z axis counts as number `z`.
+    /// Channel number `z` on the grid's z axis.
     #[inline(always)]
     pub(crate) fn of_channel(pass: &'a Pass, z: i32) -> Self {
         let is_simple = pass.dst.is_plain() && pass.epilogue.flags == 0;
         Self { pass, origin: pass.dst.origin(z, &pass.channels), z, is_simple }
     }
 
-    /// What is filtered.
+    /// The pass.
     #[inline(always)]
     pub(crate) fn pass(&self) -> &'a Pass {
         self.pass
     }
 
-    /// The channel, as the z axis counts it.
+    /// The channel's number on the z axis.
     #[inline(always)]
     pub(crate) fn z(&self) -> i32 {
         self.z
     }
 
-    /// Whether the destination is plain and sums are stored as they are.
+    /// Whether the destination is plain and there is no epilogue.
     #[inline(always)]
     pub(crate) fn is_simple(&self) -> bool {
         self.is_simple
     }
 
-    /// The address of the result at `(x, y)`, of a destination that is plain.
+    /// The address of the result at `(x, y)`, for a plain destination.
     #[inline(always)]
     pub(crate) fn at_plain(&self, x: i32, y: i32) -> *mut f32 {
         let row = self.origin.wrapping_add(plain_offset(&self.pass.dst, y));
         (row as *mut f32).wrapping_offset(x as isize)
     }
 
-    /// The address of the result at `(x, y)`, of any destination. Hidden, so that nothing of it is
+    /// The address of the result at `(x, y)`, for any destination. Hidden, so that nothing is
     /// computed ahead.
     #[inline(always)]
     pub(crate) fn at(&self, x: i32, y: i32) -> u64 {
@@ -508,8 +510,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores a value, finished, as the result at `(x, y)`, whose address is `at`; notes it if it
-    /// is uncertain.
+    /// Stores a value, after the epilogue, as the result at `(x, y)`, whose address is `at`. Notes
+    /// it if it is uncertain.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -529,8 +531,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores a value as it is at `(x, y)`: a pixel that KEEP copies, or the sum of some parts of a
-    /// window.
+    /// Stores a value without the epilogue at `(x, y)`: a pixel that KEEP copies, or the partial
+    /// sum of a window.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -541,7 +543,7 @@ impl<'a> Target<'a> {
         unsafe { store_bits(scalar, self.at(x, y), to_bits(scalar, value)) }
     }
 
-    /// What this thread stored at `(x, y)` earlier, in a destination of f32.
+    /// The value that this thread stored at `(x, y)` earlier, in a destination of f32.
     ///
     /// # Safety
     /// `(x, y)` lies in the region, and no other thread stores there.
@@ -551,8 +553,8 @@ impl<'a> Target<'a> {
         unsafe { reload(self.at(x, y) as *const f32, 0) }
     }
 
-    /// Stores the sums of N pixels, `(x, y)` and those below it, `apart` rows apart, as far as they
-    /// lie in the region.
+    /// Stores the sums of N pixels of a column that lie in the region: `(x, y)` and those below,
+    /// `apart` rows apart.
     ///
     /// # Safety
     /// `x` lies in the region, `y` not above it, and no other thread stores there.
@@ -592,12 +594,11 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they
-    /// lie left of column `end`. A sum of -0 becomes 0, as those of a window in parts, which are
-    /// added to 0.
+    /// Stores the sums of N pixels of a row, `apart` columns apart, from `(x, y)` on, that lie left
+    /// of column `end`. A sum of -0 becomes 0, as for a window in parts, whose sums are added to 0.
     ///
     /// # Safety
-    /// They lie in the region, and no other thread stores there.
+    /// The stored pixels lie in the region, and no other thread stores there.
     #[inline(always)]
     pub(crate) unsafe fn write_apart<const N: usize, const KIND: u32>(
         &self,
@@ -631,7 +632,7 @@ impl<'a> Target<'a> {
                     }
                     return;
                 }
-                // Of either type, as a question for each would be much code.
+                // One loop for both types: a branch for each would double the code.
                 while i < N {
                     let (whole, half) = (to_bits(U16, values[i]), f32_to_half(values[i]));
                     if (i as i32) < stored {
@@ -642,7 +643,7 @@ impl<'a> Target<'a> {
                 return;
             }
             let values = finished(self.pass, sums);
-            // Nothing but the store is behind a question, so that it needs no branch.
+            // Only the store is conditional, so that it needs no branch.
             let mut greatest = -1.0;
             while i < N {
                 let (byte, distance) = to_near_byte(values[i]);
@@ -652,7 +653,7 @@ impl<'a> Target<'a> {
                 greatest = distance.max(greatest);
                 i += 1;
             }
-            // Few are uncertain: which, is asked behind the stores.
+            // Few results are uncertain, so the test for each comes after the stores.
             if doubts.list == 0 || greatest < doubts.near {
                 return;
             }
@@ -673,7 +674,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The places of PX (2 or 4) pixels side by side, from column `x` on, in any row.
+    /// PX (2 or 4) pixels side by side, from column `x` on, in any row.
     #[inline(always)]
     pub(crate) fn run<const PX: usize>(self, x: i32) -> Run<'a, PX> {
         let region = &self.pass.region;
@@ -689,8 +690,7 @@ impl<'a> Target<'a> {
 pub(crate) struct Run<'a, const PX: usize> {
     target: Target<'a>,
     x: i32,
-    /// Whether one store of a vector does, in every row: one question, answered ahead of a loop
-    /// over rows.
+    /// Whether one vector store is enough, in every row: tested once, before the loop over rows.
     is_vector: bool,
 }
 
@@ -737,8 +737,8 @@ impl<const PX: usize> Run<'_, PX> {
 #[inline(always)]
 pub(crate) fn finished<const N: usize>(pass: &Pass, sums: [f32; N]) -> [f32; N] {
     let Epilogue { flags, scale, offset } = pass.epilogue;
-    // Conditions that are the same for every thread of the launch. Without them, adding 0 would
-    // spoil the sign of a zero. Hidden, so that they stay branches.
+    // Every thread of the launch takes the same branches. Without them, adding 0 would change the
+    // sign of a zero. Hidden, so that they stay branches.
     let flags = opaque(flags as i32) as u32;
     let mut values = sums;
     if flags & Epilogue::LINEAR != 0 {

@@ -1,5 +1,5 @@
-//! Bytes for the tensor cores: rows in memory order, on their way into shared memory; and
-//! sums in whole numbers that become bytes.
+//! Bytes for the tensor cores: loads rows into shared memory in memory order, and turns integer
+//! sums into bytes.
 
 use crate::abi::{Pass, Plane};
 use crate::border;
@@ -11,32 +11,31 @@ use crate::tile::view::{Row, Source, Target};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding {
-    /// What the sums of the second of three digits begin with, and nothing; of fewer digits, what
-    /// is added to a joined sum before the shift, and the bit that makes ties even.
+    /// With three digits: the start value of the second digit's sums, and 0. With fewer: the number
+    /// added to a joined sum before the shift, and the bit that makes ties even.
     pub start: [i32; 2],
-    /// Bits of a joined sum behind the point.
+    /// Fraction bits of a joined sum.
     pub shift: i32,
-    /// With three digits, sums whose bits behind the point are less, shifted to the top, are
-    /// uncertain.
+    /// With three digits, a sum is uncertain if its fraction bits, shifted to the top, are below
+    /// this.
     pub near: u32,
-    /// The factors of products that take the place of shifts, as multiply-adds have a pipe of their
-    /// own, and shifts share theirs with most of what is done to a sum: 2^8, for the third digit,
-    /// and 2 to the power of `32 - shift`. The compiler must not know them.
+    /// A factor that replaces a shift by 8 bits, for the third digit: multiply-adds have their own
+    /// pipe, but shifts share one with most other work on a sum. The compiler must not know this
+    /// factor or `top`.
     pub third: i32,
-    /// The second one.
+    /// A factor that replaces a shift: 2 to the power of `32 - shift`.
     pub top: u32,
 }
 
 impl Rounding {
-    /// That of one or two digits with so many bits behind the point.
+    /// The rounding of one or two digits with `bits` fraction bits.
     pub const fn exact(bits: i32) -> Self {
         let start = if bits == 0 { [0, 0] } else { [(1 << (bits - 1)) - 1, 1] };
         Self { start, shift: bits, near: 0, third: 0, top: 0 }
     }
 
-    /// That of a joined sum of three digits with so many bits behind the point, which is uncertain
-    /// if it is at most `near` units from a half. `start` is what the second digit's sums begin
-    /// with.
+    /// The rounding of three digits, whose joined sum has `shift` fraction bits. A sum is uncertain
+    /// if it is at most `near` units from a half. The second digit's sums begin with `start`.
     pub const fn of_three(start: i32, shift: i32, near: i32) -> Self {
         let top = 1 << (32 - shift);
         Self {
@@ -48,23 +47,24 @@ impl Rounding {
         }
     }
 
-    /// A joined sum's bits behind the point, shifted to the top.
+    /// A joined sum's fraction bits, shifted to the top.
     #[inline(always)]
     pub(crate) fn behind(&self, whole: i32) -> u32 {
         (whole as u32).wrapping_mul(self.top)
     }
 }
 
-/// Rows that are brought together.
+/// Rows that are loaded together.
 pub(crate) const GROUP: i32 = 16;
 
-/// Starts to bring [`GROUP`] rows from row `top` and value `left` on to shared memory, from byte
-/// `to` on, `pitch` bytes apart; all lanes of a warp call, whose block has no other one. A row has
-/// so many pieces of 16 bytes, of which values from number `needed.0` to before `needed.1` are
-/// needed.
+/// Starts to load [`GROUP`] rows from row `top` and value `left` on into shared memory, from byte
+/// `to` on, `pitch` bytes apart. A row has `pieces` pieces of 16 bytes; results need only values
+/// from number `needed.0` to before `needed.1`. The block is a single warp, and all its lanes call
+/// together.
 ///
 /// # Safety
-/// `pass` describes allocated memory; nobody touches that shared memory before a wait for the
+/// `pass` describes allocated memory. Nobody touches that shared memory before a wait for the
+/// copies and a barrier.
 /// copies, and a barrier.
 #[inline(always)]
 pub(crate) unsafe fn bring(
@@ -76,7 +76,7 @@ pub(crate) unsafe fn bring(
     needed: (i32, i32),
     to: i32,
 ) {
-    /// Lanes that take the pieces of a row, and rows that a warp takes at a time.
+    /// Lanes that load the pieces of a row.
     const ACROSS: i32 = 4;
     const STEP: i32 = 32 / ACROSS;
 
@@ -126,8 +126,8 @@ pub(crate) unsafe fn bring(
                 at += ACROSS;
             }
         }
-        // The others go word by word: those left of `lo`, and those from `hi` on. What no result
-        // needs is 0.
+        // The other pieces are loaded word by word: those left of `lo`, and those from `hi` on.
+        // Words that no result needs are 0.
         let (first_word, end_word) = ((needed.0 - left) >> 2, (needed.1 - left + 3) >> 2);
         rest(4 * (pieces - hi + lo), |number, row| {
             let word = if number < 4 * lo { number } else { number + 4 * (hi - lo) };
@@ -149,8 +149,8 @@ pub(crate) unsafe fn bring(
     }
 }
 
-/// Calls for each of `count` words, or pieces, of a row, each lane for one of 8 at a time and for
-/// its first row of a group: every fourth one is the lane's.
+/// Calls `each` for each of `count` words, or pieces, of a row. 8 lanes share a row, one item at a
+/// time; a lane's rows are its first one, passed to `each`, and every fourth one after it.
 #[inline(always)]
 pub(crate) fn rest(count: i32, each: impl Fn(i32, i32)) {
     let lane = opaque(thread_x());
@@ -161,30 +161,31 @@ pub(crate) fn rest(count: i32, each: impl Fn(i32, i32)) {
     }
 }
 
-/// Whether values of a plane of bytes may be read or written several at once: side by side, with
-/// all rows at multiples of MASK + 1 bytes. `origin` is the address of its first value.
+/// Whether several values of a plane of bytes may be read or written at once: they are side by
+/// side, and all rows are at multiples of MASK + 1 bytes. `origin` is the address of the first
+/// value.
 #[inline(always)]
 pub(crate) fn is_whole<const MASK: u64>(plane: &Plane, channels: i32, origin: u64) -> bool {
     let side_by_side = plane.pixel == channels && (channels == 1 || plane.channel == 1);
     side_by_side && (origin | plane.row as u64) & MASK == 0
 }
 
-/// Four neighbouring values of any row, each found through the border rule: that takes long, and is
-/// the same for all rows.
+/// Four neighbouring values of any row, each resolved by the border rule. Resolving is slow, but
+/// its result is the same for all rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
     pass: &'a Pass,
-    /// How far each is from the row's first value, in bytes.
+    /// Bytes from the row's first value to each of the four.
     offsets: [u64; 4],
-    /// The bytes of a word that lie outside the image.
+    /// A mask of the bytes that lie outside the image.
     outside: u32,
 }
 
 impl<'a> Found<'a> {
-    /// Those from number `first` on.
+    /// The values from number `first` on.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, channels: i32, first: i32) -> Self {
-        /// No window reaches as many pixels beside the image.
+        /// An upper limit of the pixels that a window reaches beyond the image.
         const BESIDE: i32 = 4096;
         // Shifted by whole pixels, so that the division rounds down.
         let shifted = (first + channels * BESIDE) as u32;
@@ -195,7 +196,7 @@ impl<'a> Found<'a> {
         while i < 4 {
             let column = border::resolve(pass.border, pixel, pass.width);
             outside |= if column < 0 { 0xff << (8 * i) } else { 0 };
-            // What is not found is loaded from elsewhere, so that no load waits for another one.
+            // For a value outside, another one is loaded, so that no load depends on a branch.
             let column = if column < 0 { 0 } else { column };
             let offset = column as i64 * pass.src.pixel as i64 + channel as i64 * pass.src.channel;
             offsets[i] = offset as u64;
@@ -209,10 +210,11 @@ impl<'a> Found<'a> {
         Self { pass, offsets, outside }
     }
 
-    /// They, of N rows; all loads are under way together.
+    /// The four values of each of N rows; all loads are in flight together.
     ///
     /// # Safety
-    /// The pass describes allocated memory, with at most 2^30 values in a row, of which these are.
+    /// The pass describes allocated memory. A row has at most 2^30 values, and these are among
+    /// them.
     #[inline(always)]
     pub(crate) unsafe fn words<const N: usize>(&self, lines: [Row<'_>; N]) -> [u32; N] {
         let mut bytes = [[0; 4]; N];
@@ -220,7 +222,7 @@ impl<'a> Found<'a> {
         while n < N {
             let mut i = 0;
             while i < 4 {
-                // SAFETY: it is a value of the image, in a row that is there.
+                // SAFETY: a value of the image, in a row that is in memory.
                 bytes[n][i] = unsafe { load_u8(lines[n].at(0).wrapping_add(self.offsets[i])) };
                 i += 1;
             }
@@ -239,7 +241,8 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Four pixels of P channels side by side, as words in turn, parted: a word for each channel.
+/// De-interleaves four neighbouring pixels of P channels: consecutive words in, one word for each
+/// channel out.
 #[inline(always)]
 pub(crate) fn part<const P: usize>(words: [u32; P]) -> [u32; P] {
     let mut parted = words;
@@ -254,7 +257,7 @@ pub(crate) fn part<const P: usize>(words: [u32; P]) -> [u32; P] {
     parted
 }
 
-/// What [`part`] parted, put together again.
+/// The inverse of [`part`].
 #[inline(always)]
 pub(crate) fn interleave<const P: usize>(words: [u32; P]) -> [u32; P] {
     let mut together = words;
@@ -269,7 +272,7 @@ pub(crate) fn interleave<const P: usize>(words: [u32; P]) -> [u32; P] {
     together
 }
 
-/// Four words with rows of bytes for columns.
+/// Transposes four words, read as a 4 by 4 matrix of bytes.
 #[inline(always)]
 pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
     let (a, b, c, d) = (words[0], words[1 % P], words[2 % P], words[3 % P]);
@@ -283,8 +286,8 @@ pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
     columns
 }
 
-/// Notes that value `value` of row `y` is uncertain, if it lies in the region's columns, and if its
-/// channel is filtered.
+/// Adds value `value` of row `y` to the pass's list of uncertain results, if it lies in the
+/// region's columns and its channel is filtered.
 ///
 /// # Safety
 /// The pass has a list.
@@ -297,17 +300,17 @@ pub(crate) unsafe fn note_value(
     let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
     let channel = value - channels * pixel;
     if value >= 0 && pixel >= pass.region.x0 && pixel < pass.region.x1 && channel < filtered {
-        // Channels that are not filtered are not counted in the list.
+        // The list does not count channels that are not filtered.
         // SAFETY: as the caller promised.
         unsafe { note(pass, pixel, y, z * filtered + channel) };
     }
 }
 
-/// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of
-/// row `y`.
+/// A pixel's word with its last byte replaced by the source's last channel. The pixel's first value
+/// is number `x` of row `y`.
 ///
 /// # Safety
-/// The pixel is there.
+/// The pixel is in memory.
 #[inline(always)]
 pub(crate) unsafe fn with_copied(pass: &Pass, channels: i32, word: u32, (x, y): (i32, i32)) -> u32 {
     let source = Source::of_channel(&pass.src, pass, block_z() * channels);
@@ -316,8 +319,8 @@ pub(crate) unsafe fn with_copied(pass: &Pass, channels: i32, word: u32, (x, y): 
     permute::<0x7210>(word, pixel)
 }
 
-/// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded
-/// to a whole number.
+/// The sums of all digits as one number: with three digits, without its lowest 8 bits; otherwise
+/// rounded to an integer.
 #[inline(always)]
 pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {
     if D == 3 {
@@ -329,8 +332,8 @@ pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> 
         >> rounding.shift
 }
 
-/// Writes COUNT results of row `y` from value `x` on one by one, as far as they lie in the region;
-/// `byte` has each in its lowest bits.
+/// Writes COUNT results of row `y` from value `x` on one by one, if they lie in the region. The
+/// lowest bits of `byte(i)` are result number `i`.
 ///
 /// # Safety
 /// `pass` describes allocated memory, with at most 2^30 values in a row.

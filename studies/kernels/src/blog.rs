@@ -5,12 +5,11 @@
 //! | `blog_shared` | constant bank | size known at run time, at most 961 taps |
 //! | `blog_unrolled_5` | constant bank | 5 x 5, known to the compiler |
 //!
-//! The first steps are `direct_naive` and `direct_constant`, which take any block too.
-//! `direct_shared` differs from the kernels here in how a tile is loaded: by warps along its rows,
-//! not by an index that is divided by its width. Thread mapping: a thread computes one pixel. Tile:
-//! the block's pixels and their apron, row by row without padding. Order: that of the direct
-//! family, whose bits they give. Limits: any border but KEEP; an image is as tall as a grid at
-//! most.
+//! The first steps are `direct_naive` and `direct_constant`, which also take any block.
+//! `direct_shared` loads a tile by warps along its rows; the kernels here divide an index by the
+//! tile's width. Threads: one pixel a thread. Tile: the block's pixels and their apron, row by row
+//! without padding. Order: the sums and bits of the direct family. Limits: any border but KEEP; an
+//! image is as tall as a grid at most.
 
 use crate::abi::{ConstantTaps, Taps, Window};
 use crate::device::*;
@@ -19,12 +18,12 @@ use crate::pixels::{pixel, source, write};
 use crate::unrolled::by;
 
 kernel! {
-    /// The window's size known at run time.
+    /// The window's size is known at run time.
     fn blog_shared(frame: Frame, window: Window, taps: ConstantTaps) {
         tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps).skip(first_tap()))
     }
 
-    /// The window's size known to the compiler.
+    /// The window's size is known to the compiler.
     fn blog_unrolled_5(frame: Frame, window: Window, taps: Taps<25>) {
         tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps))
     }
@@ -41,13 +40,13 @@ unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i
     let count = pitch * (block_height() + rows - 1);
     let (x, y) = (left + thread_x(), top + thread_y());
     // SAFETY: `source` resolves coordinates into the image, indices stay below the tile's size,
-    // every thread meets the barrier, and the write is guarded.
+    // every thread reaches the barrier, and the write is guarded.
     unsafe {
         let mut at = thread_x() + thread_y() * block_width();
         while at < count {
             let row = (at as u32).checked_div(pitch as u32).unwrap_or(0) as i32;
             let (x, y) = (left + at - row * pitch - window.anchor_x, top + row - window.anchor_y);
-            // One question for most pixels instead of two.
+            // Most pixels lie inside the image, so one test is enough for them.
             let inside = (x as u32) < frame.width as u32 && (y as u32) < frame.height as u32;
             tile.store(at, if inside { pixel(frame, x, y) } else { source(frame, x, y) });
             at += block_width() * block_height();

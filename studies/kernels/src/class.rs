@@ -1,5 +1,4 @@
-//! Study: the ladder of a class project of 2008. 17 x 17 taps that separate; the border is a
-//! constant.
+//! Study: the ladder of a class project of 2008. 17 x 17 separable taps; the border is a constant.
 //!
 //! | entry | step | what it changes |
 //! | --- | --- | --- |
@@ -10,14 +9,14 @@
 //! | `class_rows`, `class_columns` | 3 | tiles laid out row by row |
 //! | `steps_rows`, `steps_columns` | 4 | eight results a thread, an aligned apron |
 //!
-//! Thread mapping: a block of 16 x 16 threads, a thread computes one pixel; in step 4 blocks of 16
-//! x 4 and 16 x 8, and results one block apart. Tile: each thread loads four pixels in step 1, two
-//! in the passes of steps 2 and 3; in step 4 one block's width, or height, of apron at each end.
-//! Banks: laid out column by column, the 16 lanes of a row are 32 (or, in the row pass, 16) words
-//! apart and all meet in one bank (or two). Order: steps 0 and 1 that of the product family: column
-//! by column, top to bottom, `pixel * row tap` rounded and then added by a fused multiply-add with
-//! the column's tap. The passes: that of the separable family. Limits: an image is as tall as a
-//! grid at most; in step 1 a plane has less than 2^31 elements, and rows and stride are below 2^24.
+//! Threads: 16 x 16 in a block, one pixel a thread; in step 4, 16 x 4 and 16 x 8, with a thread's
+//! results one block apart. Tile: each thread loads four pixels in step 1, two in steps 2 and 3; in
+//! step 4 the apron is one block wide (or high) at each end. Banks: with a tile laid out column by
+//! column, the 16 lanes of a row are 32 words apart (row pass: 16) and all hit one bank (or two).
+//! Order: steps 0 and 1 sum column by column, top to bottom; `pixel * row tap` is rounded, then
+//! added by a fused multiply-add with the column's tap. The passes sum as the separable family.
+//! Limits: an image is as tall as a grid at most; in step 1 a plane has less than 2^31 elements,
+//! and rows and stride are below 2^24.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -33,7 +32,7 @@ const COUNT: usize = K as usize;
 const LONG: i32 = SIDE + 2 * R;
 
 kernel! {
-    /// Pixels from global memory. The row's taps, then the column's.
+    /// Pixels from global memory. The taps are the row's, then the column's.
     fn class_naive(frame: Frame, taps: Taps<{ 2 * COUNT }>) {
         let taps = parameter!(class_naive, 1, taps);
         let (x, y) = (block_x() * SIDE + thread_x(), block_y() * SIDE + thread_y());
@@ -47,7 +46,7 @@ kernel! {
         shared::<false, _>(&frame, parameter!(class_shared, 1, taps))
     }
 
-    /// The same with 24-bit multiplications.
+    /// As `class_shared`, with 24-bit multiplications.
     fn class_mul24(frame: Frame, taps: Taps<{ 2 * COUNT }>) {
         shared::<true, _>(&frame, parameter!(class_mul24, 1, taps))
     }
@@ -131,17 +130,17 @@ kernel! {
 /// The sum over all taps of `value(column, row)`.
 ///
 /// # Safety
-/// `taps` holds K of a row and K of a column.
+/// `taps` holds K taps of a row, then K of a column.
 #[inline(always)]
 unsafe fn product<T: TapSource>(taps: T, value: impl Fn(i32, i32) -> f32) -> f32 {
     let mut sum = 0.0;
     let mut col = 0;
     while col < opaque(K) {
-        // SAFETY: both are among the taps.
+        // SAFETY: the index is below 2 * K.
         let across = unsafe { taps.tap(col as usize) };
         let mut row = 0;
         while row < K {
-            // SAFETY: likewise.
+            // SAFETY: the index is below 2 * K.
             let down = unsafe { taps.tap((K + row) as usize) };
             sum = fma(value(col, row) * across, down, sum);
             row += 1;
@@ -154,20 +153,20 @@ unsafe fn product<T: TapSource>(taps: T, value: impl Fn(i32, i32) -> f32) -> f32
 /// The sum over K taps of `value(tap)`.
 ///
 /// # Safety
-/// `taps` holds K.
+/// `taps` holds K taps.
 #[inline(always)]
 unsafe fn sum<T: TapSource>(taps: T, value: impl Fn(i32) -> f32) -> f32 {
     let mut sum = 0.0;
     let mut tap = 0;
     while tap < K {
-        // SAFETY: it is among the taps.
+        // SAFETY: `tap` is below K.
         sum = fma(unsafe { taps.tap(tap as usize) }, value(tap), sum);
         tap += 1;
     }
     sum
 }
 
-/// Step 1.
+/// Step 1: SHORT selects 24-bit multiplications.
 ///
 /// # Safety
 /// `frame` describes allocated memory, `taps` is as for [`product`], and the launch reserved LONG x
@@ -205,7 +204,7 @@ unsafe fn shared<const SHORT: bool, T: TapSource>(frame: &Frame, taps: T) {
     }
 }
 
-/// The row pass of steps 2 and 3; `place` says where a pixel lies in the tile.
+/// The row pass of steps 2 and 3; `place` maps a pixel to its place in the tile.
 ///
 /// # Safety
 /// `frame` describes allocated memory, `taps` holds K, and the launch reserved LONG x SIDE floats.

@@ -1,11 +1,11 @@
-//! The device layer of `gpu-kernels`, and what studies alone need of the GPU.
+//! The device layer of `gpu-kernels`, and the GPU functions that only studies need.
 
 #[path = "../../../gpu-kernels/src/device/mod.rs"]
 mod shared;
 
 pub(crate) use shared::*;
 
-/// `a * b`, of which only the 24 low bits count: the product's 32 low bits.
+/// The 32 low bits of the product of the 24 low bits of `a` and of `b`.
 #[inline(always)]
 pub(crate) fn mul24(a: i32, b: i32) -> i32 {
     let product;
@@ -22,17 +22,18 @@ pub(crate) fn mul24(a: i32, b: i32) -> i32 {
     product
 }
 
-/// A texture object over one plane of f32 pixels, made by the host: not normalised, not filtered.
+/// A texture object over one plane of f32 pixels, made by the host: coordinates in pixels, nearest
+/// filtering.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Texture(u64);
 
 impl Texture {
-    /// The pixel in which `(x, y)` lies: the middle of the first one is `(0.5, 0.5)`. Outside the
-    /// plane, what the object's address mode says.
+    /// The pixel that contains `(x, y)`; the centre of the first one is `(0.5, 0.5)`. Outside the
+    /// plane, the object's address mode gives the value.
     ///
     /// # Safety
-    /// The object and its memory are there, and nothing writes them while the kernel runs.
+    /// The object and its memory exist, and nothing writes them while the kernel runs.
     #[inline(always)]
     pub(crate) unsafe fn fetch(self, x: f32, y: f32) -> f32 {
         let value: f32;

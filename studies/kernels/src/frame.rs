@@ -1,4 +1,4 @@
-//! What every study is passed first: images as their documents have them, whole planes of f32.
+//! The first argument of every study: whole planes of f32, as in their documents.
 
 /// Source and destination of one launch: `planes` (the grid's z extent) planes of `width` by
 /// `height` pixels.
@@ -25,6 +25,6 @@ pub struct Frame {
     pub height: i32,
     /// One of the `border::` mode constants.
     pub border: u32,
-    /// What lies outside the image under [`crate::border::CONSTANT`].
+    /// The value outside the image under [`crate::border::CONSTANT`].
     pub border_value: f32,
 }

@@ -1,11 +1,11 @@
 //! Study: idle threads, as NVIDIA's white paper describes them. The border is a constant.
 //!
-//! A block computes 16 x 16 pixels from a tile with their apron. Its threads load the tile in steps
-//! of the block's width and height, so the launch says how many pixels a thread loads; the first 16
-//! x 16 threads then compute a pixel each, and the others are idle: one thread for each pixel of
-//! the tile, one column of threads for each 16 columns, or 16 x 16 threads. Order: that of the
-//! direct family, whose bits it gives. Limits: at most 961 taps; an image is as tall as a grid at
-//! most.
+//! A block computes 16 x 16 pixels from a tile that includes their apron. Its threads load the tile
+//! in steps of the block's width and height, so the block's shape determines the number of pixels
+//! that a thread loads. The first 16 x 16 threads then compute a pixel each; the others are idle.
+//! Shapes: one thread for each pixel of the tile, one column of threads for each of the 16 columns,
+//! or 16 x 16 threads. Order: the sums and bits of the direct family. Limits: at most 961 taps; an
+//! image is as tall as a grid at most.
 
 use crate::abi::{ConstantTaps, Window};
 use crate::device::*;

@@ -10,12 +10,12 @@
 //! | a comparison of blurs | `strip.rs` | tiled and untiled |
 //! | a blog on one dimension | `line.rs` | where taps and neighbours come from |
 //!
-//! A study keeps to its document's border, and to images as tall as a grid. Compiled for the host,
-//! this crate is the entries' names and sizes ([`sizes`]), and what a launch passes ([`frame`],
+//! A study supports its document's border, and images as tall as a grid. Compiled for the host,
+//! this crate is the entries' names and sizes ([`sizes`]) and the arguments of a launch ([`frame`],
 //! [`abi`], [`border`]).
 //!
-//! The device layer and the conventions are those of `gpu-kernels`, whose files are taken by their
-//! path: kernels are compiled without dependencies.
+//! The device layer and the conventions are those of `gpu-kernels`, whose files are included by
+//! path, because kernels are compiled without dependencies.
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![cfg_attr(
     all(target_arch = "nvptx64", not(rust_cuda)),
@@ -56,7 +56,7 @@ mod texture;
 #[path = "../../../gpu-kernels/src/tile/unrolled.rs"]
 mod unrolled;
 
-// rust-cuda's `cuda_std` brings its own.
+// rust-cuda's `cuda_std` has its own panic handler.
 #[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,4 @@
-//! Study: one-dimensional correlation with 5 taps, as a blog builds it up. The border is a
+//! Study: one-dimensional correlation with 5 taps, in the steps of a blog. The border is a
 //! constant.
 //!
 //! | entry | taps | neighbours |
@@ -9,10 +9,9 @@
 //! | `line_ghost` | constant bank | a tile with an apron, which holds the border's value outside the image |
 //! | `line_vector` | constant bank | 8-byte loads into registers; four results a thread |
 //!
-//! Thread mapping: blocks of 256 threads along the row, a thread computes one result, or four
-//! neighbouring ones. The grid's y axis counts rows, which are filtered each for itself. Order:
-//! that of the direct family, whose bits they give. Limits: windows of 5 x 1 taps; an image has as
-//! many rows as a grid at most.
+//! Threads: 256 in a block along the row; a thread computes one result, or four neighbouring ones.
+//! The grid's y axis counts rows, each filtered alone. Order: the sums and bits of the direct
+//! family. Limits: windows of 5 x 1 taps; an image has as many rows as a grid at most.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -72,7 +71,7 @@ kernel! {
         let mut values = [0.0; RUN + COUNT - 1];
         let mut i = 0;
         if x >= R && x + LINE_RUN + R <= frame.width {
-            // Rows begin at multiples of 128 bytes, so `x - 2` lies at one of 8.
+            // Rows begin at multiples of 128 bytes, so `x - 2` is at a multiple of 8 bytes.
             let start = row(&frame, y).from(x - R);
             while i < values.len() {
                 let two = load2(start, i);
@@ -100,10 +99,10 @@ kernel! {
     }
 }
 
-/// This thread's result from its neighbours.
+/// Computes and writes this thread's result.
 ///
 /// # Safety
-/// `frame` describes allocated memory, `taps` holds K, and `value` answers for places up to R
+/// `frame` describes allocated memory, `taps` holds K taps, and `value` is defined up to R places
 /// outside the block.
 #[inline(always)]
 unsafe fn each<T: TapSource>(frame: &Frame, taps: T, value: impl Fn(i32, i32) -> f32) {
@@ -114,7 +113,7 @@ unsafe fn each<T: TapSource>(frame: &Frame, taps: T, value: impl Fn(i32, i32) ->
     let mut sum = 0.0;
     let mut tap = 0;
     while tap < K {
-        // SAFETY: it is among the taps.
+        // SAFETY: `tap` is below K.
         sum = fma(unsafe { taps.tap(tap as usize) }, value(x + tap - R, y), sum);
         tap += 1;
     }

@@ -6,13 +6,14 @@
 //! | `paper_rows_K`, `paper_columns_K` | K, odd, known to the compiler: the loop over taps is unrolled |
 //! | `paper_rows`, `paper_columns` | any odd number up to 33: a loop |
 //!
-//! Row pass: a block computes 128 pixels of one row. It has 16 threads before those and as many as
-//! the radius behind them: each loads one pixel, those too far to the left none, so that the first
-//! thread's address is aligned. The first 128 then compute a pixel each; the others are idle.
-//! Column pass: a block of 16 x 8 threads computes a tile of 16 columns and 48 rows, tall and thin,
-//! so that the apron above and below is a small part of it. Lanes read consecutive words of shared
-//! memory, or two runs of 16: no bank conflicts. Order: that of the separable family, whose bits
-//! they give. Limits: an image is as tall as a grid at most, which in the row pass is 65535 rows.
+//! Row pass: a block computes 128 pixels of one row. It has 16 more threads before them, and as
+//! many after them as the radius. Each thread loads one pixel; those too far left load none, so
+//! that the first thread's address is aligned. The first 128 threads then compute a pixel each; the
+//! others are idle. Column pass: a block of 16 x 8 threads computes a tile of 16 columns and 48
+//! rows. It is tall and thin, so that the apron above and below is a small part of it. Lanes read
+//! consecutive words of shared memory, or two runs of 16: no bank conflicts. Order: the sums and
+//! bits of the separable family. Limits: an image is as tall as a grid at most, which in the row
+//! pass is 65535 rows.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -76,10 +77,10 @@ unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
     }
 }
 
-/// A thread has AT_ONCE results under way, which share what they read from the tile.
+/// A thread computes AT_ONCE results together, which share their reads of the tile.
 ///
 /// # Safety
-/// As for [`rows`], with 16 columns of `48 + count - 1` floats.
+/// As for [`rows`], but the launch reserved 16 columns of `48 + count - 1` floats.
 #[inline(always)]
 unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32, taps: T) {
     const STEP: i32 = PAPER_COLUMN_THREADS;
@@ -90,9 +91,9 @@ unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32,
     let place = |row: i32| row * width + thread_x();
     // SAFETY: as in `rows`.
     unsafe {
-        // As many as leave room for all of a multiprocessor's threads.
+        // The most registers with full occupancy.
         directive!(".maxnreg 32");
-        // Four loads under way.
+        // Four loads in flight.
         let mut row = thread_y();
         while row < height + count - 1 {
             let mut values = [0.0; 4];

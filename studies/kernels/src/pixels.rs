@@ -4,7 +4,7 @@ use crate::border;
 use crate::device::*;
 use crate::frame::Frame;
 
-/// The source pixel at `(x, y)` of this block's plane, or what the border puts there.
+/// The source pixel at `(x, y)` of this block's plane, or the border's value there.
 ///
 /// # Safety
 /// `frame` describes allocated memory.
@@ -14,10 +14,10 @@ pub(crate) unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
     unsafe { row(frame, y).pixel(frame, x) }
 }
 
-/// The source pixel at `(x, y)` of this block's plane, which lies in the image.
+/// The source pixel at `(x, y)` of this block's plane.
 ///
 /// # Safety
-/// It does.
+/// The pixel lies in the image.
 #[inline(always)]
 pub(crate) unsafe fn pixel(frame: &Frame, x: i32, y: i32) -> f32 {
     let plane = block_z() as usize * frame.src_plane;
@@ -25,7 +25,7 @@ pub(crate) unsafe fn pixel(frame: &Frame, x: i32, y: i32) -> f32 {
     unsafe { load(frame.src, plane + rows(y, frame.src_stride) + x as usize) }
 }
 
-/// The source pixel at `(x, y)` of this block's plane, the border's value outside the image.
+/// The source pixel at `(x, y)` of this block's plane, or the constant outside the image.
 ///
 /// # Safety
 /// `frame` describes allocated memory.
@@ -46,7 +46,7 @@ pub(crate) struct Row {
     outside: bool,
 }
 
-/// The row that coordinate `y` finds.
+/// The row for coordinate `y` under the border rule.
 #[inline(always)]
 pub(crate) fn row(frame: &Frame, y: i32) -> Row {
     let y = border::resolve(frame.border, y, frame.height);
@@ -55,10 +55,10 @@ pub(crate) fn row(frame: &Frame, y: i32) -> Row {
 }
 
 impl Row {
-    /// The pixel that coordinate `x` finds in the row, or what the border puts there.
+    /// The pixel for coordinate `x` of the row under the border rule, or the border's value.
     ///
     /// # Safety
-    /// `frame`, of which this is a row, describes allocated memory.
+    /// `frame` is the frame of this row, and describes allocated memory.
     #[inline(always)]
     pub(crate) unsafe fn pixel(self, frame: &Frame, x: i32) -> f32 {
         let x = border::resolve(frame.border, x, frame.width);
@@ -76,8 +76,8 @@ impl Row {
     }
 }
 
-/// The offset of `count` rows: strides are below 2^32, so that one 32-bit multiplication with a
-/// 64-bit product does.
+/// The offset of `count` rows. Strides are below 2^32, so a 32-bit multiplication with a 64-bit
+/// product is enough.
 #[inline(always)]
 fn rows(count: i32, stride: usize) -> usize {
     (count as u32 as u64 * stride as u32 as u64) as usize
@@ -94,7 +94,7 @@ pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
     unsafe { store(frame.dst, plane + rows(y, frame.dst_stride) + x as usize, value) }
 }
 
-/// Stores the PX (2 or 4) results at `(x, y)` and right of it, as far as they lie in the image.
+/// Stores the PX (2 or 4) results at `(x, y)` and right of it that lie in the image.
 ///
 /// # Safety
 /// `y` lies in the image, `x` is a multiple of PX and not negative, and no other thread stores

@@ -1,7 +1,6 @@
-//! The studies' entries, and the sizes that they and their launcher must agree on.
+//! The studies' entries, and the sizes on which they and their launcher agree.
 
-/// Kernels of the studies in `docs/ladder.md` for each number of taps; `with` is called with a row
-/// for each:
+/// Kernels of the studies in `docs/ladder.md` for each number of taps. `with` gets a row for each:
 /// `taps: strip_untiled, strip_tiled, paper_rows, paper_columns, texture_rows, texture_columns`.
 #[macro_export]
 macro_rules! study_entries {
@@ -35,7 +34,7 @@ macro_rules! study_lists {
         pub const STRIP_TILED: &[(i32, &str)] = &[$(($k, stringify!($tiled))),*];
         /// Entries of the white paper's row pass.
         pub const PAPER_ROWS: &[(i32, &str)] = &[$(($k, stringify!($rows))),*];
-        /// Entries of its column pass.
+        /// Entries of the white paper's column pass.
         pub const PAPER_COLUMNS: &[(i32, &str)] = &[$(($k, stringify!($columns))),*];
         /// Entries of the row pass through a texture.
         pub const TEXTURE_ROWS: &[(i32, &str)] = &[$(($k, stringify!($tex_rows))),*];
@@ -46,30 +45,29 @@ macro_rules! study_lists {
 
 study_entries!(study_lists);
 
-/// The greatest radius that [`study_entries`] has.
+/// The greatest radius in [`study_entries`].
 pub const STUDY_RADIUS: i32 = 16;
 
 /// Tap columns and rows of the class project's kernels.
 pub const CLASS_TAPS: i32 = 17;
-/// Threads, and pixels, along each side of the class project's blocks; also of the tiled blur's and
-/// of the idle-thread study's.
+/// Threads, and pixels, along each side of the class project's blocks, of the tiled blur's and of
+/// the idle-thread study's.
 pub const CLASS_BLOCK: i32 = 16;
 
 /// Pixels of a row that a block of the white paper's row pass computes.
 pub const PAPER_ROW: i32 = 128;
-/// Threads before those pixels, for the apron: their number keeps the first thread's address
-/// aligned.
+/// Threads before those pixels, for the apron; 16 of them keep the first thread's address aligned.
 pub const PAPER_LEAD: i32 = 16;
 /// Columns and rows of pixels that a block of the white paper's column pass computes.
 pub const PAPER_COLUMN: (i32, i32) = (16, 48);
-/// Threads of that block, one above the other, in each column.
+/// Threads of that block in each column.
 pub const PAPER_COLUMN_THREADS: i32 = 8;
 
-/// Results of a thread in the passes with several, one block apart.
+/// Results of a thread in the passes `steps_rows` and `steps_columns`, one block apart.
 pub const STEPS: i32 = 8;
-/// Threads of a block in their row pass.
+/// Threads of a block in `steps_rows`.
 pub const STEPS_ROWS_BLOCK: (i32, i32) = (16, 4);
-/// Threads of a block in their column pass.
+/// Threads of a block in `steps_columns`.
 pub const STEPS_COLUMNS_BLOCK: (i32, i32) = (16, 8);
 
 /// Threads of a block in the passes through a texture.
@@ -77,7 +75,7 @@ pub const TEXTURE_BLOCK: (u32, u32) = (16, 12);
 
 /// Taps of the one-dimensional kernels.
 pub const LINE_TAPS: i32 = 5;
-/// Threads of their blocks.
+/// Threads of a block of the one-dimensional kernels.
 pub const LINE_BLOCK: i32 = 256;
-/// Results of a thread in the one with several.
+/// Results of a thread in `line_vector`.
 pub const LINE_RUN: i32 = 4;

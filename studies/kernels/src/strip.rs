@@ -1,25 +1,25 @@
-//! Study: a blur through a tile in shared memory against one without, for images whose channels
-//! take turns row by row. An output pixel whose window leaves the image is a copy.
+//! Study: a blur through a tile in shared memory against one without a tile, for row-interleaved
+//! channels. An output pixel whose window leaves the image is a copy.
 //!
-//! Thread mapping: a block of 16 x 16 threads, a thread computes one value. The grid's x axis
-//! counts the columns of all channels side by side, so a block may lie in two of them; a column's
-//! channel is found by division. Tile: the block's pixels and their apron, without padding. Each
-//! thread loads its own pixel; those within the radius of the block's edge also load the pixel as
-//! far beyond it, and those in a corner a third one. No window that lies in the image needs a pixel
-//! of another channel, so what a tile that lies in two holds at their seam is not used. Order: that
-//! of the direct family, whose bits they give. Limits: square windows of odd size, 3 to 33; KEEP
-//! alone; an image is as tall as a grid at most.
+//! Threads: 16 x 16 in a block, one value a thread. The grid's x axis counts the columns of all
+//! channels side by side, so a block may lie in two channels; a division gives a column's channel.
+//! Tile: the block's pixels and their apron, without padding. Each thread loads its own pixel. A
+//! thread within the radius of the block's edge also loads the pixel a radius beyond it, and one in
+//! a corner a third pixel. No window inside the image needs a pixel of another channel, so wrong
+//! pixels at a seam between channels are not used. Order: the sums and bits of the direct family.
+//! Limits: square windows of odd size, 3 to 33; only KEEP; an image is as tall as a grid at most.
 
 use crate::abi::Taps;
 use crate::device::*;
 use crate::frame::Frame;
 use crate::sizes::CLASS_BLOCK as SIDE;
 
-/// The rows of the largest window's taps that a launch's 4 KB take beside its other parameters; the
-/// others are in global memory, whose loads cost more. Even, so that these are aligned to pairs.
+/// Rows of the largest window's taps that fit a launch's 4 KB next to its other parameters. The
+/// other rows are in global memory, whose loads cost more. Even, so that those rows are aligned to
+/// pairs.
 const CARRIED: i32 = 30;
 
-/// As the table has them.
+/// The entries of the table in `sizes.rs`.
 macro_rules! entries {
     (33: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;) => {
         kernel! {
@@ -47,17 +47,17 @@ macro_rules! entries {
 
 crate::study_entries!(entries);
 
-/// Where a thread's value lies.
+/// The place of a thread's value.
 struct Value {
     x: i32,
     y: i32,
-    /// Its index in the source, and in the destination.
+    /// Its index in the source.
     src: usize,
     dst: usize,
 }
 
 impl Value {
-    /// This thread's, if it has one.
+    /// This thread's value, if it has one.
     #[inline(always)]
     fn of_thread(frame: &Frame, planes: i32) -> Option<Self> {
         let (at, y) = (block_x() * SIDE + thread_x(), block_y() * SIDE + thread_y());
@@ -77,7 +77,7 @@ impl Value {
         })
     }
 
-    /// Whether its window of K x K taps lies in the image.
+    /// Whether the window of K x K taps around it lies in the image.
     #[inline(always)]
     fn is_inner<const K: i32>(&self, frame: &Frame) -> bool {
         let radius = K / 2;
@@ -88,12 +88,12 @@ impl Value {
     }
 }
 
-/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from
-/// `taps`, the others two at a time from `all`.
+/// The sum over all taps of `value(column, row)`. The first `carried` rows of taps come from
+/// `taps`, the others in pairs from `all`.
 ///
 /// # Safety
-/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them. Else `carried`
-/// is even.
+/// `taps` holds `carried` rows of K taps. If these are not all rows, `carried` is even and `all`
+/// holds K x K taps.
 #[inline(always)]
 unsafe fn sum<const K: i32, T: TapSource>(
     taps: T,
@@ -105,7 +105,7 @@ unsafe fn sum<const K: i32, T: TapSource>(
     let mut sum = unsafe { add::<K, _>(taps, carried, &value) };
     let mut tap = carried * K;
     while tap < K * K {
-        // SAFETY: likewise; the last tap of an odd number has no neighbour to be read with it.
+        // SAFETY: as above; the last tap of an odd number is read alone.
         let pair = unsafe {
             if tap + 1 < K * K { load2(all, tap as usize) } else { [load(all, tap as usize), 0.0] }
         };
@@ -118,11 +118,11 @@ unsafe fn sum<const K: i32, T: TapSource>(
     sum
 }
 
-/// The sum over the first rows. Beyond 11 x 11 they are a loop, because the code would no longer
-/// fit in the instruction cache.
+/// The sum over the first rows. Beyond 11 x 11 taps, rows are a loop, because the unrolled code
+/// would not fit in the instruction cache.
 ///
 /// # Safety
-/// `taps` holds these rows of K.
+/// `taps` holds `rows` rows of K taps.
 #[inline(always)]
 unsafe fn add<const K: i32, T: TapSource>(
     taps: T,
@@ -135,7 +135,7 @@ unsafe fn add<const K: i32, T: TapSource>(
     while row < end {
         let mut col = 0;
         while col < K {
-            // SAFETY: it is among the taps.
+            // SAFETY: the index is below the number of taps.
             sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
             col += 1;
         }
@@ -145,7 +145,7 @@ unsafe fn add<const K: i32, T: TapSource>(
 }
 
 /// # Safety
-/// `frame` describes allocated memory, `taps` and `all` hold what [`sum`] asks for.
+/// `frame` describes allocated memory, `taps` and `all` meet the contract of [`sum`].
 #[inline(always)]
 unsafe fn untiled<const K: i32, T: TapSource>(
     frame: &Frame,
@@ -187,8 +187,7 @@ unsafe fn tiled<const K: i32, T: TapSource>(
     let mine = Value::of_thread(frame, planes);
     if let Some(at) = &mine {
         let stride = frame.src_stride as u32 as isize;
-        // The pixel itself, and those a radius away that lie in the image and beyond the block's
-        // edge.
+        // The pixel itself, and those a radius away that lie in the image and outside the block.
         let ahead = [
             thread_x() < radius && at.x >= radius,
             true,
@@ -223,9 +222,9 @@ unsafe fn tiled<const K: i32, T: TapSource>(
     };
     // SAFETY: every thread of the block gets here.
     unsafe { barrier() };
-    // Hidden, because the compiler would else put a barrier into each branch of the question above,
-    // as what follows depends on the answer too. A warp whose threads wait at two of them waits for
-    // ever.
+    // Hidden, because the following code depends on the same condition. The compiler would
+    // otherwise put a barrier into each branch, and a warp whose threads wait at two barriers
+    // deadlocks.
     if opaque(none) != 0 {
         return;
     }

@@ -1,9 +1,9 @@
 //! Study: a separable filter whose passes read pixels through a texture, without shared memory.
 //!
-//! Thread mapping: a block of 16 x 12 threads, a thread computes one pixel. What lies outside the
-//! image is the texture unit's answer: its border colour for a constant, its clamped coordinate
-//! where the edge is repeated. Order: that of the separable family, whose bits they give. Limits:
-//! one plane, of an extent that the device has textures for; an odd number of taps up to 33.
+//! Threads: 16 x 12 in a block, one pixel a thread. The texture unit gives the values outside the
+//! image: its border colour for a constant, its clamped coordinate where the edge repeats. Order:
+//! the sums and bits of the separable family. Limits: one plane, of an extent that the device
+//! supports for textures; an odd number of taps up to 33.
 
 use crate::abi::Taps;
 use crate::device::*;
@@ -26,7 +26,7 @@ macro_rules! unrolled {
 crate::study_entries!(unrolled);
 
 /// # Safety
-/// `src` is a texture of the source, `frame` describes allocated memory, and `taps` holds K.
+/// `src` is a texture of the source, `frame` describes allocated memory, and `taps` holds K taps.
 #[inline(always)]
 unsafe fn pass<const K: i32, const ROWS: bool, T: TapSource>(frame: &Frame, src: Texture, taps: T) {
     let x = block_x() * block_width() + thread_x();
@@ -40,7 +40,7 @@ unsafe fn pass<const K: i32, const ROWS: bool, T: TapSource>(frame: &Frame, src:
     while tap < K {
         let offset = (tap - K / 2) as f32;
         let (across, down) = if ROWS { (offset, 0.0) } else { (0.0, offset) };
-        // SAFETY: the texture answers for any place; `tap` is below K.
+        // SAFETY: the texture has a value for any place; `tap` is below K.
         unsafe {
             sum = fma(taps.tap(tap as usize), src.fetch(middle_x + across, middle_y + down), sum)
         };
