@@ -71,7 +71,7 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
 /// Two rows and columns whose products add up to taps given row by row, within [`TOLERANCE`], if
 /// the taps are such a sum. `None` if the taps are small integer multiples of one number, so that
 /// sums over bytes are exact tap by tap.
-/// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly
+///
 /// The first cross passes through the greatest tap, the second through the greatest remainder.
 /// Together they nearly span the rows. Two rounds of subspace iteration then approach the leading
 /// two singular vectors (Golub and Van Loan, Matrix Computations, section 8.2). Rows are
