@@ -19,19 +19,20 @@ pub struct Kind {
     /// the output.
     ///
     /// # Safety
-    /// Memory holds one value for each element of the slice.
+    /// At the address, and at each stride after it, lies a value: one for each element of the slice.
     pub(super) load: unsafe fn(*const u8, isize, &mut [f64]),
     /// Converts sums to values. Arguments: the address of the first value, the stride in bytes, and
     /// the sums.
     ///
     /// # Safety
-    /// Memory has room for one value for each element of the slice.
+    /// At the address, and at each stride after it, there is room for a value: one for each element
+    /// of the slice.
     pub(super) store: unsafe fn(*mut u8, isize, &[f64]),
     /// The index and the text of the first value that f64 may not represent exactly. Arguments: the
     /// address of the first value, the stride in bytes, and the number of values.
     ///
     /// # Safety
-    /// Memory holds that number of values.
+    /// At the address, and at each stride after it, lies a value: as many as the last argument.
     pub(crate) inexact: unsafe fn(*const u8, isize, usize) -> Option<(usize, String)>,
 }
 
@@ -167,7 +168,7 @@ impl Array {
 /// See [`Kind::load`].
 ///
 /// # Safety
-/// Memory holds one element of type `S` for each element of `out`.
+/// From `source` on, elements of type `S` lie `stride` bytes apart: one for each element of `out`.
 #[multiversion(targets("x86_64+avx2"))]
 unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
     if stride == size_of::<S>() as isize {
@@ -187,7 +188,7 @@ unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
 /// See [`Kind::store`].
 ///
 /// # Safety
-/// Memory has room for one element of type `D` for each sum.
+/// From `target` on, there is room for elements of type `D`, `stride` bytes apart: one for each sum.
 #[multiversion(targets("x86_64+avx2"))]
 unsafe fn store_rounded<D: Number>(target: *mut u8, stride: isize, sums: &[f64]) {
     // SAFETY: the caller's promise.
@@ -226,7 +227,7 @@ unsafe fn store<D: Copy>(target: *mut u8, stride: isize, sums: &[f64], convert: 
 /// See [`Kind::inexact`].
 ///
 /// # Safety
-/// Memory holds `count` elements of type `S`.
+/// From `source` on, `count` elements of type `S` lie `stride` bytes apart.
 unsafe fn inexact<S: Number>(
     source: *const u8,
     stride: isize,
