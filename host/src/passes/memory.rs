@@ -19,7 +19,8 @@ pub struct Kind {
     /// the output.
     ///
     /// # Safety
-    /// At the address, and at each stride after it, lies a value: one for each element of the slice.
+    /// At the address, and at each stride after it, lies a value: one for each element of the
+    /// slice.
     pub(super) load: unsafe fn(*const u8, isize, &mut [f64]),
     /// Converts sums to values. Arguments: the address of the first value, the stride in bytes, and
     /// the sums.
@@ -188,7 +189,8 @@ unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
 /// See [`Kind::store`].
 ///
 /// # Safety
-/// From `target` on, there is room for elements of type `D`, `stride` bytes apart: one for each sum.
+/// From `target` on, there is room for elements of type `D`, `stride` bytes apart: one for each
+/// sum.
 #[multiversion(targets("x86_64+avx2"))]
 unsafe fn store_rounded<D: Number>(target: *mut u8, stride: isize, sums: &[f64]) {
     // SAFETY: the caller's promise.
