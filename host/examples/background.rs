@@ -1,8 +1,7 @@
-//! A star field less its background: `cargo run --release --example background`.
+//! Subtracts the background from an image of stars: `cargo run --release --example background`.
 //!
-//! Counts of a camera are 16-bit, and what is left after the background is taken away is below zero
-//! half of the time; so the result is f32. One filter does both: a single tap of 1, minus a wide
-//! mean.
+//! Camera counts are 16-bit integers. Without the background, half of them are below zero, so
+//! results are f32. One filter does both: a single tap of 1, minus a wide mean.
 
 use apron::{Border, Filter, Image, Plan};
 

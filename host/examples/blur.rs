@@ -1,4 +1,4 @@
-//! Blurs a picture: `cargo run --release --example blur in.jpg out.png 2.5`.
+//! Blurs an image: `cargo run --release --example blur in.jpg out.png 2.5`.
 
 use std::error::Error;
 

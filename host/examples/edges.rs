@@ -1,7 +1,7 @@
-//! How steep a picture is at each pixel, as grey:
+//! The steepness of an image at each pixel, as grey:
 //! `cargo run --release --example edges in.jpg out.png`.
 //!
-//! Derivatives are negative too, so they go from bytes into f32.
+//! Derivatives may be negative, so the results of 8-bit pixels are f32.
 
 use std::error::Error;
 

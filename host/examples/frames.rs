@@ -1,6 +1,6 @@
-//! Many frames with one plan, in batches: `cargo run --release --example frames`.
+//! Filters many frames with one plan, in batches: `cargo run --release --example frames`.
 //!
-//! While a GPU filters one frame of a batch, another is on its way up and a third on its way down.
+//! While a GPU filters one frame of a batch, the next frame uploads and the previous one downloads.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ const HEIGHT: usize = 720;
 
 fn main() -> Result<(), apron::Error> {
     let plan = Plan::builder(Filter::gaussian(1.5)?).build()?;
-    // Frames as a decoder has them: pixels of three bytes.
+    // Frames as from a decoder: pixels of three bytes.
     let frames: Vec<Vec<[u8; 3]>> =
         (0..8).map(|frame| vec![[frame, 2 * frame, 255]; WIDTH * HEIGHT]).collect();
     let mut results = vec![vec![[0u8; 3]; WIDTH * HEIGHT]; frames.len()];

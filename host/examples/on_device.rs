@@ -1,4 +1,4 @@
-//! Two filters one after the other, with the pixels in the GPU's memory all the while:
+//! Runs two filters in sequence; the pixels stay in GPU memory in between:
 //! `cargo run --release --example on_device`.
 
 use apron::gpu::Gpu;

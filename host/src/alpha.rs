@@ -1,14 +1,14 @@
-//! What becomes of alpha, the last channel of a picture that has one.
+//! The treatment of alpha, the last channel of an image that has one.
 
 use crate::image::{Image, ImageView, Number, Shape};
 use crate::{Error, Extra, Filter, Result};
 
-/// What becomes of alpha, a picture's last channel, in
+/// The treatment of alpha, an image's last channel, in
 /// [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
 ///
-/// White pixels on a transparent black ground, blurred channel by channel, get a dark rim: the
-/// ground's black has a part in the colours. [`Alpha::Premultiply`] weighs each colour by its
-/// alpha.
+/// White pixels on a transparent black background get a dark rim when blurred channel by channel,
+/// because the background's black enters the colours. [`Alpha::Premultiply`] weights each colour by
+/// its alpha.
 ///
 /// | mode | in text | colours | alpha | channels of the result |
 /// | --- | --- | --- | --- | --- |
@@ -18,7 +18,7 @@ use crate::{Error, Extra, Filter, Result};
 /// | [`Alpha::Keep`] | `keep` | filtered | copied | as the source |
 /// | [`Alpha::Filter`] | `filter` | filtered | filtered | as the source |
 /// | [`Alpha::Drop`] | `drop` | filtered | - | one fewer |
-/// | [`Alpha::Flatten`] | `flatten=COLOUR` | laid on the colour, then filtered | - | one fewer |
+/// | [`Alpha::Flatten`] | `flatten=COLOUR` | composited on the colour, then filtered | - | one fewer |
 ///
 /// ```
 /// use apron::Alpha;
@@ -31,40 +31,42 @@ use crate::{Error, Extra, Filter, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Alpha {
-    /// [`Alpha::Premultiply`] in steps that are averages, see [`Filter::is_average`], and
+    /// [`Alpha::Premultiply`] in steps that are averages (see [`Filter::is_average`]), and
     /// [`Alpha::Keep`] in all others.
     #[default]
     Auto,
-    /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where
-    /// nothing under the window is opaque, and alpha becomes `sum(tap * alpha)`, each rounded once.
-    /// Bytes made of bytes are quotients of exact sums over whole taps ([`Filter::form`]). Other
-    /// types have sums in f64, row by row. GPU and CPU give the same results. Every step is an
-    /// average.
+    /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, or 0 where
+    /// all pixels under the window are transparent. Alpha becomes `sum(tap * alpha)`. Each is
+    /// rounded once. For bytes in and bytes out, results are quotients of exact sums over integer
+    /// taps ([`Filter::form`]). Other types have sums in f64, row by row. GPU and CPU give the same
+    /// results. Every step must be an average.
     Premultiply,
-    /// The colours are multiplied by alpha already, as OpenEXR stores them: a step that averages
-    /// filters every channel, and any other step copies alpha. Colours where alpha is 0, such as
-    /// glows, count as any other. A derivative or a sharpened colour is that of the picture on
-    /// black; the derivative of alpha would make the picture transparent.
+    /// The colours are already multiplied by alpha, as OpenEXR stores them. A step that averages
+    /// filters every channel; any other step copies alpha. Colours where alpha is 0, such as glows,
+    /// are filtered as any other colour. A derivative or a sharpened colour is that of the image on
+    /// black. Alpha is copied there because the derivative of alpha would make the image
+    /// transparent.
     Premultiplied,
     /// Alpha is copied.
     Keep,
-    /// Alpha is a channel as the others.
+    /// Alpha is filtered as any other channel.
     Filter,
-    /// Alpha is left out.
+    /// Alpha is removed.
     Drop,
-    /// The picture is first laid on this colour: red, green and blue, each from 0 to 1, which is
-    /// the greatest value of integers. Grey pictures take its luma,
-    /// `0.2126 r + 0.7152 g + 0.0722 b`. Alpha is taken from 0 to that value, and colours are
-    /// rounded once.
+    /// The image is first composited on this colour: red, green and blue, each from 0 to 1, where 1
+    /// is the greatest value of integers. Grey images use the colour's luma,
+    /// `0.2126 r + 0.7152 g + 0.0722 b`. Alpha is clamped to 0 to that greatest value, and colours
+    /// are rounded once.
     Flatten([f64; 3]),
 }
 
-/// The colours that have a name in text.
+/// The named colours of the text form.
 const COLOURS: &[(&str, [f64; 3])] =
     &[("black", [0.0; 3]), ("white", [1.0; 3]), ("grey", [0.5; 3]), ("gray", [0.5; 3])];
 
 impl Alpha {
-    /// The channels that results have, for a source with so many, of which the last is alpha.
+    /// The number of channels of the results, for a source with `of_source` channels, the last of
+    /// them alpha.
     pub fn channels(self, of_source: usize) -> usize {
         of_source - usize::from(self.takes_alpha_away()).min(of_source)
     }
@@ -73,7 +75,7 @@ impl Alpha {
         matches!(self, Self::Drop | Self::Flatten(_))
     }
 
-    /// The picture without its alpha, left out or laid on the colour.
+    /// The image without its alpha: removed, or composited on the colour.
     pub(crate) fn apart<P: Number>(self, src: &ImageView<'_, P>, extra: Extra) -> Result<Image<P>> {
         let Shape { width, height, channels } = src.shape();
         let colours = channels - 1;
@@ -82,7 +84,7 @@ impl Alpha {
         let ground = match self {
             Self::Flatten(colour) => {
                 let [red, green, blue] = colour.map(|part| part * greatest);
-                // ITU-R BT.709; so written, a grey is its own luma, to the last bit.
+                // ITU-R BT.709; in this form the luma of a grey is that grey, to the last bit.
                 let luma = red + 0.7152 * (green - red) + 0.0722 * (blue - red);
                 Some(if colours == 3 { [red, green, blue] } else { [luma; 3] })
             }
@@ -108,8 +110,8 @@ impl Alpha {
 }
 
 impl Filter {
-    /// Whether results are averages of pixels: no tap is negative, and they sum to 1 within a
-    /// millionth.
+    /// Whether results are averages of pixels: no tap is negative, and the taps sum to 1 within
+    /// 1e-6.
     ///
     /// ```
     /// use apron::Filter;
@@ -119,7 +121,8 @@ impl Filter {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn is_average(&self) -> bool {
-        // A row and a column that are both negative make products that are not; nobody writes such.
+        // A negative row times a negative column gives positive taps; such filters count as no
+        // averages.
         let (row, column) = match (self.dense_f64(), self.separated()) {
             (Some(taps), _) => (taps, &[1.0][..]),
             (None, Some((row, column))) => (row, column),
@@ -130,8 +133,8 @@ impl Filter {
     }
 }
 
-/// As the table of [`Alpha`] says. A colour is `black`, `white`, `grey`, or six hexadecimal digits
-/// after a `#`.
+/// Reads a mode from the table of [`Alpha`]. A colour is `black`, `white`, `grey` or `gray`, or six
+/// hexadecimal digits after a `#`.
 impl std::str::FromStr for Alpha {
     type Err = Error;
 
@@ -164,7 +167,7 @@ impl std::str::FromStr for Alpha {
     }
 }
 
-/// What `FromStr` reads; colours to the nearest of 255 steps.
+/// Prints text that `FromStr` reads; colours are rounded to 1/255.
 impl std::fmt::Display for Alpha {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -184,11 +187,11 @@ impl std::fmt::Display for Alpha {
 }
 
 impl Alpha {
-    /// What the last channel of a result is, for a source whose last channel is `extra`; none if it
-    /// was taken away.
+    /// The type of a result's last channel, for a source whose last channel is `extra`; `None` if
+    /// alpha is removed.
     ///
-    /// [`Alpha::Premultiply`] and [`Alpha::Premultiplied`] say what the channel is, whatever its
-    /// source says.
+    /// [`Alpha::Premultiply`] and [`Alpha::Premultiplied`] state the type, whatever the source's
+    /// `extra`.
     ///
     /// ```
     /// use apron::{Alpha, Extra};
@@ -206,7 +209,8 @@ impl Alpha {
         }
     }
 
-    /// The mode that does for straight alpha what this one does for `extra`.
+    /// The mode for an image whose last channel is `extra`: [`Alpha::Auto`] becomes a specific mode
+    /// unless alpha is straight.
     pub(crate) fn for_kind(self, extra: Extra) -> Self {
         match (self, extra) {
             (Self::Auto, Extra::Premultiplied) => Self::Premultiplied,
@@ -279,8 +283,8 @@ mod tests {
         let grey = Image::from_vec(vec![0.5f32, 0.25], 1, 1, 2).unwrap();
         let found = Alpha::Flatten([1.0, 0.0, 0.0]).apart(&grey.view(), Extra::Straight).unwrap();
         assert_eq!(found.as_slice(), [(0.125 + 0.2126 * 0.75) as f32]);
-        // Of colours multiplied already, alpha weighs the ground alone: 50 + 51 * 127 / 255 is
-        // 75.4, and what is too bright is cut off.
+        // Where colours are premultiplied, alpha weights only the background: 50 + 51 * 127 / 255
+        // is 75.4. Values that are too bright saturate.
         let shining = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0], 2, 1, 4).unwrap();
         let laid =
             Alpha::Flatten([1.0, 0.0, 0.2]).apart(&shining.view(), Extra::Premultiplied).unwrap();

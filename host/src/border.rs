@@ -4,7 +4,7 @@ use gpu_kernels::border as rule;
 
 use crate::{Error, Result};
 
-/// The rule for pixels that a window reaches outside the image; `|` marks the image's edges.
+/// The rule for pixels that a window reads outside the image; `|` marks the image's edges.
 ///
 /// Exact for windows of any size: reflections repeat as often as needed.
 ///
@@ -18,8 +18,9 @@ use crate::{Error, Result};
 /// | `Keep` | - | - | - | - |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Border {
-    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images, and a whole
-    /// number where 8-bit images become such. Where sums are in f32, so is the value.
+    /// `vvv|abcd|vvv`, with v in the units of the stored pixels: 0 to 255 for 8-bit images. v must
+    /// be an integer from 0 to 255 where 8-bit images give 8-bit results. Where sums are in f32, v
+    /// is rounded to f32.
     Constant(f64),
     /// `aaa|abcd|ddd`
     Replicate,
@@ -30,13 +31,13 @@ pub enum Border {
     Reflect101,
     /// `bcd|abcd|abc`
     Wrap,
-    /// Where the window leaves the image, the output is a copy of the input.
+    /// The output is a copy of the input where the window leaves the image.
     Keep,
 }
 
 impl Border {
     /// # Errors
-    /// [`Error::Parameter`] if what lies outside the image is no byte.
+    /// [`Error::Parameter`] if the constant outside the image is not an integer from 0 to 255.
     pub(crate) fn check_is_byte(self) -> Result<()> {
         match self {
             Self::Constant(value) if f64::from(value as u8) != value => {
@@ -52,7 +53,7 @@ impl Border {
         }
     }
 
-    /// The rule's number in the kernels, and the value outside the image.
+    /// The rule's code in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
         match self {
             Self::Constant(value) => (rule::CONSTANT, value as f32),
@@ -65,9 +66,9 @@ impl Border {
     }
 }
 
-/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
-/// `mirror` is read as `reflect101`, and `nearest` and `edge` as `replicate`: so SciPy and NumPy
-/// call them.
+/// Reads `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
+/// SciPy's and NumPy's names are accepted: `mirror` for `reflect101`, `nearest` and `edge` for
+/// `replicate`.
 ///
 /// ```
 /// use apron::Border;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request failed. Each message names the value, the limit and what to do.
+/// The reason why a request failed. Each message names the value, the limit and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,7 +19,7 @@ pub enum Error {
         /// The values accepted, as a phrase that follows "must be".
         expected: String,
     },
-    /// The number of taps does not match the window's size.
+    /// The number of taps does not match the size of the window.
     #[error("{cols}x{rows} taps need {expected} numbers, {found} given")]
     TapCount {
         /// Tap columns.
@@ -28,7 +28,7 @@ pub enum Error {
         rows: usize,
         /// `cols * rows`.
         expected: usize,
-        /// How many numbers were given.
+        /// The number of taps given.
         found: usize,
     },
     /// A filter's text form could not be read.
@@ -36,7 +36,7 @@ pub enum Error {
     FilterSyntax {
         /// The text.
         text: String,
-        /// What is wrong, and what is expected.
+        /// The error, and the expected text.
         reason: String,
     },
     /// An image's slice, stride and size do not fit together.
@@ -50,7 +50,7 @@ pub enum Error {
         channels: usize,
         /// Elements from one row to the next.
         stride: usize,
-        /// What is wrong, and the limit.
+        /// The error, and the limit.
         reason: String,
     },
     /// Source and destination differ in size or channels.
@@ -78,19 +78,19 @@ pub enum Error {
     Unsupported {
         /// The variant's name.
         variant: &'static str,
-        /// Which limit is exceeded.
+        /// The limit that is exceeded.
         reason: String,
     },
     /// No GPU can be used.
     #[error("no GPU: {reason}; the CPU gives the same results")]
     NoGpu {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The machine has GPUs, but not this one.
     #[error("no GPU {ordinal}: this machine has {count}, numbered from 0")]
     NoSuchGpu {
-        /// The number given.
+        /// The requested number, counted from 0.
         ordinal: u32,
         /// The number of GPUs.
         count: u32,
@@ -101,38 +101,38 @@ pub enum Error {
         if *needed == 0 { String::new() } else { format!("{needed} more bytes needed, ") }
     )]
     DeviceMemory {
-        /// Bytes requested; 0 if the driver needed them, which does not say how many.
+        /// Bytes requested; 0 if the driver itself failed to allocate and does not report a size.
         needed: u64,
         /// Bytes free.
         free: u64,
         /// Total bytes of the device.
         total: u64,
     },
-    /// A picture of a batch could not be filtered. Those before it are done.
+    /// An image of a batch could not be filtered. All images before it are complete.
     #[error("picture {picture} of the batch, counted from 0: {error}")]
     InBatch {
-        /// Its number, counted from 0.
+        /// The image's index in the batch, counted from 0.
         picture: usize,
-        /// Why.
+        /// The cause.
         #[source]
         error: Box<Error>,
     },
-    /// Whoever watched the call ended it: see [`crate::PlanBuilder::progress`].
+    /// The progress function ended the call: see [`crate::PlanBuilder::progress`].
     #[error("cancelled when {done} of {total} pixels were done")]
     Cancelled {
-        /// Pixels whose results were there.
+        /// Pixels with finished results.
         done: u64,
-        /// Pixels of all pictures of the call.
+        /// Pixels of all images of the call.
         total: u64,
     },
-    /// A source of rows or a sink for them failed: see [`crate::Plan::run_streamed`].
+    /// A row source or a row sink failed: see [`crate::Plan::run_streamed`].
     #[error("rows {} to {} cannot be {what}: {error}", rows.start, rows.end.saturating_sub(1))]
     Rows {
-        /// What was to be done: "read" or "written".
+        /// The failed operation: "read" or "written".
         what: &'static str,
         /// The rows, counted from 0.
         rows: std::ops::Range<usize>,
-        /// Why.
+        /// The cause.
         #[source]
         error: std::io::Error,
     },
@@ -142,10 +142,10 @@ pub enum Error {
         /// Bytes requested.
         bytes: usize,
     },
-    /// A call to the GPU's driver failed.
+    /// A call to the GPU driver failed.
     #[error("{call} failed: {message}")]
     Driver {
-        /// The call.
+        /// The name of the call.
         call: &'static str,
         /// The driver's message.
         message: String,
@@ -155,10 +155,10 @@ pub enum Error {
     Kernels {
         /// The file.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// This crate has no pixel type like the picture's.
+    /// This crate does not support the image's pixel type.
     #[error(
         "pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first"
     )]
@@ -166,7 +166,7 @@ pub enum Error {
         /// The format.
         format: String,
     },
-    /// A picture could not be decoded or encoded.
+    /// An image could not be decoded or encoded.
     #[cfg(feature = "image")]
     #[error(transparent)]
     Picture(#[from] image::ImageError),
@@ -175,12 +175,12 @@ pub enum Error {
     Io {
         /// The file.
         path: std::path::PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// Why a kernel cannot run a problem, or why a plan does not choose it.
+/// The reason why a kernel cannot run a problem, or why a plan does not choose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why(Cow<'static, str>);
 

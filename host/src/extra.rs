@@ -1,29 +1,30 @@
-//! What a picture's last channel is, when it is no colour.
+//! The type of an image's last channel, if it is not a colour.
 
-/// What a picture's last channel is, when it is no colour: what a file says of its fourth sample.
+/// The type of an image's last channel, if it is not a colour. Files state it for the sample after
+/// the colours.
 ///
-/// [`Pipeline::run_with_extra`](crate::Pipeline::run_with_extra) takes one beside an
+/// [`Pipeline::run_with_extra`](crate::Pipeline::run_with_extra) takes an `Extra` and an
 /// [`Alpha`](crate::Alpha):
 ///
-/// | kind | [`Alpha::Auto`](crate::Alpha::Auto) in averages | [`Alpha::Auto`](crate::Alpha::Auto) in other steps |
+/// | type | [`Alpha::Auto`](crate::Alpha::Auto) in averages | [`Alpha::Auto`](crate::Alpha::Auto) in other steps |
 /// | --- | --- | --- |
 /// | [`Extra::Straight`] | colours weighted by alpha, alpha filtered | colours filtered, alpha copied |
 /// | [`Extra::Premultiplied`] | every channel filtered | colours filtered, alpha copied |
 /// | [`Extra::Band`], [`Extra::Unspecified`] | every channel filtered | every channel filtered |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extra {
-    /// Alpha, of which the colours know nothing: PNG, WebP, GIF, TIFF's "unassociated".
+    /// Alpha that is not multiplied into the colours: PNG, WebP, GIF, TIFF's "unassociated".
     Straight,
-    /// Alpha, with which the colours are multiplied: OpenEXR, TIFF's "associated".
+    /// Alpha that is multiplied into the colours: OpenEXR, TIFF's "associated".
     Premultiplied,
-    /// Another band, such as near infrared.
+    /// Another spectral band, such as near infrared.
     Band,
-    /// Nobody says: an array, or TIFF's "unspecified".
+    /// Not stated: an array, or TIFF's "unspecified".
     Unspecified,
 }
 
 impl Extra {
-    /// Whether it is alpha.
+    /// Whether the channel is alpha.
     pub fn is_alpha(self) -> bool {
         matches!(self, Self::Straight | Self::Premultiplied)
     }

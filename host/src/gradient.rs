@@ -2,20 +2,23 @@
 
 use crate::{Error, Filter, Result};
 
-/// The gradient of an image: how fast values change, or in which direction, from both derivatives
-/// in one pass.
+/// The gradient of an image, computed from both derivatives in one pass.
 ///
-/// The derivative along x of [`Gradient::sobel`] is [`Filter::sobel_x`], and so for the others. A
-/// result is the magnitude, `sqrt(dx * dx + dy * dy)`, or the angle, see [`Gradient::angle`]. Each
-/// channel has its own.
+/// A result is the magnitude, `sqrt(dx * dx + dy * dy)`, or the angle, see [`Gradient::angle`].
+/// Each channel has its own gradient. The derivatives of [`Gradient::sobel`] are
+/// [`Filter::sobel_x`] and [`Filter::sobel_y`]; the other operators correspond likewise.
 ///
-/// 8-bit magnitudes of 8-bit pixels are correctly rounded. All others are computed in f32, with the
-/// same bits on the GPU and on the CPU: of each of the three rows the difference `right - left` and
-/// the smoothed pixels `side * (left + right) + centre * middle`; from the rows' differences,
-/// smoothed in the same way, `dx`, and from the last row's smoothed pixels minus the first's, `dy`;
-/// then `dy * dy`, plus `dx * dx` by a fused multiply-add, and the root. In
-/// `side * (a + b) + centre * c` the sum comes first, then its product, then a fused multiply-add.
-/// The pixel itself takes no part, and derivatives beyond 1.8e19 give an infinite magnitude.
+/// 8-bit magnitudes of 8-bit pixels are correctly rounded. All other results are computed in f32,
+/// with the same bits on the GPU and on the CPU, in this order:
+///
+/// 1. Each of the three rows gives the difference `right - left` and the smoothed pixels
+///    `smooth(left, middle, right)`. Here `smooth(a, c, b)` is `side * (a + b) + centre * c`: the
+///    sum, then its product, then a fused multiply-add.
+/// 2. `dx` is `smooth` of the three differences, top to bottom. `dy` is the smoothed pixels of the
+///    last row minus those of the first.
+/// 3. The magnitude is the root of `dy * dy`, plus `dx * dx` by a fused multiply-add.
+///
+/// The pixel itself has weight 0. Derivatives beyond 1.8e19 give an infinite magnitude.
 ///
 /// ```
 /// use apron::{Device, Gradient, Image, Plan};
@@ -41,7 +44,7 @@ enum Operator {
 }
 
 impl Gradient {
-    /// The name and the summary of each gradient, as text has them.
+    /// The name in text and the summary of each gradient.
     pub const NAMES: &'static [(&'static str, &'static str)] = &[
         ("sobel", "magnitude of the gradient, from sobel-x and sobel-y in one pass"),
         ("scharr", "magnitude of the gradient, from scharr-x and scharr-y in one pass"),
@@ -78,9 +81,9 @@ impl Gradient {
         Self { operator: Operator::Prewitt, is_angle: false }
     }
 
-    /// The angle instead: the direction in which values rise, in radians from -pi to pi; 0 to the
-    /// right, pi/2 downwards, and 0 where there is no slope. Within 5e-7, and only for results of
-    /// f16 and f32.
+    /// The angle instead of the magnitude: the direction of the steepest rise, in radians from -pi
+    /// to pi. The angle is 0 to the right, pi/2 downwards, and 0 for a zero gradient. The error is
+    /// at most 5e-7. Results must be f16 or f32.
     ///
     /// ```
     /// use apron::{Device, Gradient, Image, Plan};
@@ -102,7 +105,7 @@ impl Gradient {
         self.is_angle
     }
 
-    /// What a side and the centre weigh where derivatives are smoothed.
+    /// The smoothing weights of a side and of the centre.
     pub(crate) fn weights(self) -> [f32; 2] {
         match self.operator {
             Operator::Sobel => [1.0, 2.0],
@@ -111,14 +114,14 @@ impl Gradient {
         }
     }
 
-    /// The derivative along x: its window is the gradient's.
+    /// The derivative along x, whose window is the window of the gradient.
     pub(crate) fn window(self) -> Result<Filter> {
         let [side, centre] = self.weights();
         Filter::separable(&[-1.0, 0.0, 1.0], &[side, centre, side])
     }
 }
 
-/// One of [`Gradient::NAMES`].
+/// Reads a name from [`Gradient::NAMES`].
 ///
 /// ```
 /// use apron::Gradient;
@@ -143,7 +146,7 @@ impl std::str::FromStr for Gradient {
     }
 }
 
-/// Its name.
+/// Prints the name from [`Gradient::NAMES`].
 impl std::fmt::Display for Gradient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let named = Self::ALL.iter().zip(Self::NAMES).find(|(gradient, _)| *gradient == self);

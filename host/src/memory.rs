@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::{Error, Result};
 
-/// An empty vector with room for `len` elements.
+/// An empty vector with capacity for `len` elements.
 pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut data = Vec::new();
     data.try_reserve_exact(len)
@@ -12,14 +12,14 @@ pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     Ok(data)
 }
 
-/// `len` zeros.
+/// `len` default values: zeros for numbers.
 pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
     let mut data = reserve(len)?;
     data.resize(len, T::default());
     Ok(data)
 }
 
-/// The cell's value, computed now if the cell is empty.
+/// The cell's value, computed by `make` if the cell is empty.
 pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     match cell.get() {
         Some(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! Several plans, one after the other.
+//! A chain of plans.
 
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
@@ -12,16 +12,19 @@ use crate::plan::ran::Launched;
 use crate::plan::{Channels, agree, pixels};
 use crate::{Alpha, Device, Error, Extra, Plan, Result};
 
-/// Several plans, one after the other, each on the results of the one before it. Each may have its
-/// own border and variant.
+/// A chain of plans: each filters the results of the plan before it. Each may have its own border
+/// and variant.
 ///
-/// Results are those of the plans run one by one: between two steps, values are rounded to the
-/// source's type, unless [`Pipeline::in_f32`] says otherwise; those of the last step are rounded to
-/// the destination's. On a GPU, the steps follow each other in device memory: a picture goes up
-/// once and comes down once, in bands if it is large. If there is no room for that, or under
+/// The results are those of the plans run one by one. Between two steps, values are rounded to the
+/// source's type, unless [`Pipeline::in_f32`] keeps them in f32. The results of the last step are
+/// rounded to the destination's type.
+///
+/// On a GPU, all steps run in device memory: the image is uploaded once and downloaded once, in
+/// bands if it is large. If device memory is too small for that, or under
 /// [`Border::Wrap`](crate::Border::Wrap), which needs rows of both ends, all steps take the whole
-/// picture, or the steps run one by one. Progress is told to the last plan's
-/// [`progress`](crate::PlanBuilder::progress).
+/// image, or the steps run one by one.
+///
+/// Progress goes to the [`progress`](crate::PlanBuilder::progress) function of the last plan.
 ///
 /// ```
 /// use apron::{Device, Filter, Gradient, Image, Pipeline, Plan};
@@ -47,10 +50,10 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// The plans in their order.
+    /// A pipeline of these plans, in order.
     ///
     /// # Errors
-    /// [`Error::Parameter`] if there is none, or if they run on different devices.
+    /// [`Error::Parameter`] if there are no plans, or if they run on different devices.
     pub fn new(plans: Vec<Plan>) -> Result<Self> {
         let Some(first) = plans.first() else {
             let expected = "at least 1".to_owned();
@@ -68,8 +71,8 @@ impl Pipeline {
         Ok(Self { plans, in_f32: false })
     }
 
-    /// Whether values stay in f32 between two steps, instead of the source's type: then integers
-    /// are rounded once, at the end.
+    /// Sets whether values stay in f32 between two steps, instead of the source's type. With
+    /// `true`, integers are rounded once, at the end.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Pipeline, Plan};
@@ -91,13 +94,13 @@ impl Pipeline {
         Self { in_f32, ..self }
     }
 
-    /// The plans.
+    /// The plans, in order.
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
-    /// The device that it runs on: see [`Plan::device`]. On [`Device::Auto`], all steps of a call
-    /// run on the same one.
+    /// The device of the pipeline: see [`Plan::device`]. With [`Device::Auto`], all steps of a call
+    /// run on the same device.
     pub fn device(&self) -> Device {
         self.plans[0].device()
     }
@@ -114,8 +117,8 @@ impl Pipeline {
         self.run_channels(src, dst, src.shape().channels)
     }
 
-    /// As [`Pipeline::run`], for the first `filtered` channels; the others, such as alpha, are
-    /// copied.
+    /// As [`Pipeline::run`], for the first `filtered` channels. The other channels, such as alpha,
+    /// are copied.
     ///
     /// # Errors
     /// As [`Plan::run_channels`].
@@ -126,7 +129,7 @@ impl Pipeline {
         filtered: usize,
     ) -> Result<()> {
         if !(1..=src.shape().channels).contains(&filtered) {
-            // It has the words for that.
+            // `run_channels` returns the error.
             return self.plans[0].run_channels(src, dst, filtered);
         }
         self.run_as(
@@ -136,8 +139,8 @@ impl Pipeline {
         )
     }
 
-    /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has
-    /// [`Alpha::channels`].
+    /// As [`Pipeline::run`], for an image whose last channel is alpha. The destination has
+    /// [`Alpha::channels`] channels.
     ///
     /// ```
     /// use apron::{Alpha, Device, Filter, Image, Pipeline, Plan};
@@ -157,8 +160,8 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// As [`Plan::run`]; [`Error::Parameter`] if the picture has a single channel, or under
-    /// [`Alpha::Premultiply`] if a step is no average.
+    /// As [`Plan::run`]; [`Error::Parameter`] if the image has a single channel, or under
+    /// [`Alpha::Premultiply`] if a step is not an average.
     pub fn run_with_alpha<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,
@@ -168,8 +171,8 @@ impl Pipeline {
         self.run_with_extra(src, dst, Extra::Straight, alpha)
     }
 
-    /// As [`Pipeline::run_with_alpha`], for a picture whose last channel is `extra`; what the
-    /// result's is, [`Alpha::of_result`] says.
+    /// As [`Pipeline::run_with_alpha`], for an image whose last channel is `extra`.
+    /// [`Alpha::of_result`] gives the last channel of the result.
     ///
     /// ```
     /// use apron::{Alpha, Device, Extra, Filter, Image, Pipeline, Plan};
@@ -236,7 +239,7 @@ impl Pipeline {
         #[cfg(feature = "gpu")]
         if place == Where::Gpu && last > 0 && filter_as_many(channels) {
             match self.flow((channels, launched), src, M::SCALAR, dst.reborrow()) {
-                // One by one, steps need less memory.
+                // Steps that run one by one need less memory.
                 Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
                 outcome => return outcome,
             }
@@ -282,7 +285,8 @@ impl Pipeline {
             }
         });
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
-        // `filter_as_many` holds.
+        // All steps that do not weight colours by alpha filter the same number of channels: see
+        // `filter_as_many`.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
         let pixels = pixels(src.shape());
         let picture = Picture::new(src, dst, filtered);
@@ -296,8 +300,8 @@ impl Pipeline {
     }
 }
 
-/// Whether all steps filter as many channels, but for those that weigh colours by alpha: such steps
-/// follow each other in a GPU's memory.
+/// Whether all steps filter the same number of channels; steps that weight colours by alpha may
+/// differ. Such steps can follow each other in GPU memory.
 #[cfg(feature = "gpu")]
 fn filter_as_many(steps: &[Channels]) -> bool {
     let mut counts = steps.iter().filter_map(|step| match step {
@@ -309,7 +313,7 @@ fn filter_as_many(steps: &[Channels]) -> bool {
 }
 
 /// # Errors
-/// [`Error::Parameter`] if there are too few channels for the last one to be alpha.
+/// [`Error::Parameter`] if `channels` is below 2, so that the last channel cannot be alpha.
 pub(crate) fn check_alpha(channels: usize) -> Result<()> {
     if channels >= 2 {
         return Ok(());

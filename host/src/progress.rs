@@ -1,23 +1,23 @@
-//! How far a call has come, and the way to end it early.
+//! The progress of a call, and early cancellation.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Error, Result};
 
-/// How far a call has come: see [`crate::PlanBuilder::progress`].
+/// The progress of a call: see [`crate::PlanBuilder::progress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Pixels whose results are there.
+    /// Pixels with finished results.
     pub done: u64,
-    /// Pixels of all pictures of the call.
+    /// Pixels of all images of the call.
     pub total: u64,
 }
 
 type Function = dyn Fn(Progress) -> ControlFlow<()> + Send + Sync;
 
-/// What a plan's user wants to be told.
+/// The progress function of a plan, if any.
 #[derive(Clone, Default)]
 pub(crate) struct Report(Option<Arc<Function>>);
 
@@ -28,7 +28,7 @@ impl Report {
         Self(Some(Arc::new(report)))
     }
 
-    /// A call about so many pixels.
+    /// Starts the progress of a call over `total` pixels.
     pub(crate) fn call(&self, total: u64) -> Call<'_> {
         Call { report: self.0.as_deref(), total, done: Mutex::new(0) }
     }
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Report {
     }
 }
 
-/// A call that is under way.
+/// The progress of a running call.
 pub(crate) struct Call<'a> {
     report: Option<&'a Function>,
     total: u64,
@@ -48,14 +48,14 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Tells that so many pixels are done, if that is more than was told before.
+    /// Reports that `pixels` pixels are done, unless at least as many were reported already.
     ///
     /// # Errors
-    /// [`Error::Cancelled`] if the call shall end.
+    /// [`Error::Cancelled`] if the progress function ends the call.
     pub(crate) fn reach(&self, pixels: u64) -> Result<()> {
         let Some(report) = self.report else { return Ok(()) };
-        // The lock is kept, so that threads report one after the other, and numbers never fall. A
-        // report that panicked leaves a number that is right.
+        // Hold the lock during the report, so that reports come one at a time and numbers never
+        // fall. If a report panics, the stored number is still valid.
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if pixels <= *done {
             return Ok(());
@@ -67,13 +67,13 @@ impl Call<'_> {
         }
     }
 
-    /// The part of the call that is about pixels `from` to `from + pixels`.
+    /// The part of the call that covers pixels `from` to `from + pixels`.
     pub(crate) fn stage(&self, from: u64, pixels: u64) -> Stage<'_> {
         Stage { call: self, from, pixels, threads: 1 }
     }
 }
 
-/// A part of a call, and how many threads run it.
+/// A part of a call, and the number of threads that run it.
 pub(crate) struct Stage<'a> {
     call: &'a Call<'a>,
     from: u64,
@@ -82,29 +82,29 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// The same on so many threads; without this, it is one.
+    /// The same part, run by `threads` threads; the default is 1.
     pub(crate) fn on(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
-    /// How many threads may run it, the calling one among them.
+    /// The number of threads that may run this part, the caller included.
     pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
-    /// For how many threads the work is cut. Where somebody watches, for some at least: a call can
-    /// end between two jobs.
+    /// The number of threads to divide the work for. At least 4 with a progress function, because a
+    /// call can end only between two jobs.
     pub(crate) fn cut_for(&self) -> usize {
         if self.is_watched() { self.threads.max(4) } else { self.threads }
     }
 
-    /// Whether anybody wants to know.
+    /// Whether the plan has a progress function.
     pub(crate) fn is_watched(&self) -> bool {
         self.call.report.is_some()
     }
 
-    /// Tells that so many jobs of the part are done, which are about as large as each other, or
-    /// pixels.
+    /// Reports that `done` of `all` jobs of this part are done. Jobs are about equally large, or
+    /// single pixels.
     ///
     /// # Errors
     /// As for [`Call::reach`].

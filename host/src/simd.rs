@@ -1,4 +1,4 @@
-//! The processor's vectors: the choice of an instruction set, and the operations that the engine
+//! SIMD on the CPU: the choice of an instruction set, and the vector operations that the engine
 //! uses.
 
 #![expect(
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub(crate) enum Isa {
     /// Instructions that every processor of the architecture has.
     Portable,
-    /// AVX2 and FMA, with the instructions on bits that came with them: 16 registers of 8 floats.
+    /// AVX2, FMA, F16C, BMI1 and POPCNT: 16 registers of 8 floats.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512: 32 registers of 16 floats.
@@ -39,8 +39,8 @@ const NAMES: &[(&str, Isa)] = &[
 ];
 
 impl Isa {
-    /// The environment variable that names the set to use instead of the fastest; for tests and
-    /// measurements, as all give the same bits.
+    /// The environment variable that forces a set instead of the fastest, for tests and
+    /// measurements. All sets give the same bits.
     const VARIABLE: &str = "APRON_ISA";
 
     /// The set that the environment names, or the fastest that the processor has.
@@ -72,7 +72,7 @@ impl Isa {
         })
     }
 
-    /// Every set that the processor has.
+    /// Every set that the processor supports.
     #[cfg(test)]
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Self::present().map(|&(_, isa)| isa)
@@ -106,15 +106,15 @@ impl Isa {
         }
     }
 
-    /// Runs some work with these instructions. An `Isa` other than the portable one exists only
-    /// where the processor has it: [`Isa::chosen`] and [`Isa::fastest`] are the only ways to get
-    /// one.
+    /// Runs `work` with these instructions. An `Isa` other than the portable one comes only from
+    /// [`Isa::present`], by [`Isa::chosen`], [`Isa::fastest`] or [`Isa::named`]. So the processor
+    /// supports these instructions.
     #[inline]
     pub(crate) fn run<W: Vectorized>(self, work: W) -> W::Output {
         match self {
             Self::Portable => work.run::<[f32; 8], 1, 2>(),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the processor has the instructions, see above.
+            // SAFETY: the processor has the instructions: see this function's doc.
             Self::Avx2 => unsafe { x86::avx2(work) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
@@ -126,29 +126,30 @@ impl Isa {
     }
 }
 
-/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and
-/// so is all that it calls.
-pub(crate) trait Vectorized {
+/// Code that is compiled for each instruction set. Every implementation and every function it calls
+/// is `#[inline(always)]`.
+pub(crate) trait Work {
     type Output;
 
-    /// The registers hold `V` adjacent vectors for several rows of sums, or `W` for a single row.
+    /// `V` is the number of adjacent vectors in registers for several rows of sums, `W` for one
+    /// row.
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output;
 }
 
 /// A vector of floats of one type.
 ///
 /// # Safety
-/// Its methods are called in a [`Vectorized`] only, so that the processor has the instructions.
+/// Call its methods in a [`Work`] only: there the processor has the instructions.
 pub(crate) unsafe trait Vector: Copy {
     type Float: Float;
 
-    /// Floats in it.
+    /// Floats per vector.
     const LEN: usize;
 
-    /// A vector of as many integers.
+    /// A vector of `LEN` integers.
     type Ints: Copy;
 
-    /// Vectors of integers that are stored together.
+    /// Vectors of integers that [`Vector::store_bytes`] stores together.
     const GROUP: usize;
 
     /// # Safety
@@ -157,8 +158,8 @@ pub(crate) unsafe trait Vector: Copy {
     /// # Safety
     /// `from` points to `LEN` floats.
     unsafe fn load(from: *const Self::Float) -> Self;
-    /// Loads adjacent vectors of a line, starting at `offset`. Where it is faster, combines them
-    /// from vectors at multiples of `LEN`, which lie in one cache line each.
+    /// Loads `V` adjacent vectors from `line`, starting at `offset`. AVX-512 combines each from two
+    /// vectors at multiples of `LEN`, so that no load crosses a cache line.
     ///
     /// # Safety
     /// `line` points to `offset + (V + 1) * LEN` floats.
@@ -173,7 +174,7 @@ pub(crate) unsafe trait Vector: Copy {
             values
         }
     }
-    /// Fetches a cache line that is needed soon, if there is such an address.
+    /// Prefetches a cache line; any address is allowed.
     #[inline(always)]
     fn prefetch(address: *const u8) {
         let _ = address;
@@ -194,17 +195,17 @@ pub(crate) unsafe trait Vector: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn nearest(self) -> Self::Ints;
-    /// The difference between a value and the nearest integer.
+    /// The value minus the nearest integer.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn rest(self, nearest: Self::Ints) -> Self;
-    /// The greater of `self` and of `other`'s magnitude.
+    /// The maximum of `self` and `|other|`.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn max_abs(self, other: Self) -> Self;
-    /// A bit for each lane whose magnitude is at least `limit`.
+    /// A bit for each lane with `|self| >= limit`.
     ///
     /// # Safety
     /// See the trait.
@@ -212,37 +213,37 @@ pub(crate) unsafe trait Vector: Copy {
     /// Stores integers as bytes, saturated.
     ///
     /// # Safety
-    /// There are `GROUP` vectors, and `to` points to as many times `LEN` bytes.
+    /// `ints` has `GROUP` vectors, and `to` points to `GROUP * LEN` bytes.
     unsafe fn store_bytes(ints: &[Self::Ints], to: *mut u8);
 }
 
-/// A vector of f32, and what else an instruction set offers.
+/// A vector of f32, with the types and operations of its instruction set.
 ///
 /// # Safety
 /// As for [`Vector`].
 pub(crate) unsafe trait Lanes: Vector<Float = f32> {
-    /// A vector of f64, in a register of the same size.
+    /// A vector of f64 in a register of the same size.
     type Wide: Vector<Float = f64>;
 
-    /// A vector of 16-bit whole numbers.
+    /// A vector of unsigned 16-bit integers.
     type Words: Words;
 
-    /// As many 32-bit whole numbers.
+    /// A vector of 32-bit integers, as many as floats.
     type Pairs: Pairs;
 
-    /// Whether the instruction set multiplies and adds at once.
+    /// Whether the instruction set has a fused multiply-add.
     const FUSES: bool = true;
 
-    /// Signed numbers, rounded to f32.
+    /// Signed integers, rounded to f32.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn of_ints(ints: Self::Pairs) -> Self;
 
-    /// So many bytes as a vector of f64 holds.
+    /// Converts bytes to a vector of f64, one for each lane.
     ///
     /// # Safety
-    /// `from` points to as many bytes.
+    /// `from` points to `Wide::LEN` bytes.
     #[inline(always)]
     unsafe fn widen_bytes(from: *const u8) -> Self::Wide {
         let mut values = [0.0; 8];
@@ -255,12 +256,13 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at
-    /// `middle` with `weights[0]`, and of the sums of those at both of `beside[k]` with
-    /// `weights[k + 1]`. `None` where no instruction makes such sums.
+    /// Two weighted sums over 16 columns of bytes, one for each of the two sets of weights. The
+    /// bytes at `middle` are multiplied by `weights[0]`. The bytes at both pointers of `beside[k]`
+    /// are added, then multiplied by `weights[k + 1]`. `None` where the instruction set has no such
+    /// multiply-add.
     ///
     /// # Safety
-    /// Each points to 16 bytes, and no sum of two products or of all leaves 32 bits.
+    /// Each pointer points to 16 bytes. No sum of two products and no total overflows 32 bits.
     #[inline(always)]
     unsafe fn weigh<const K: usize>(
         middle: *const u8,
@@ -272,23 +274,23 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     }
 }
 
-/// A vector of 16-bit whole numbers. As bytes, each is the one at an even place and, above it, the
-/// one at the next odd place.
+/// A vector of unsigned 16-bit integers, or of bytes. The low byte of integer `i` is byte `2 * i`,
+/// the high byte is byte `2 * i + 1`.
 ///
 /// # Safety
 /// As for [`Vector`].
 pub(crate) unsafe trait Words: Copy {
-    /// Numbers in it: half as many as bytes, of which there are at most 64.
+    /// Integers per vector, at most 32.
     const LEN: usize;
 
     /// # Safety
     /// See the trait.
     unsafe fn splat(value: u16) -> Self;
     /// # Safety
-    /// `from` points to `LEN` numbers.
+    /// `from` points to `LEN` integers.
     unsafe fn load(from: *const u16) -> Self;
     /// # Safety
-    /// `to` points to `LEN` numbers.
+    /// `to` points to `LEN` integers.
     unsafe fn store(self, to: *mut u16);
     /// # Safety
     /// `from` points to `2 * LEN` bytes.
@@ -301,12 +303,12 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn add(self, other: Self) -> Self;
-    /// Half of the sum, rounded up.
+    /// Half of the sum, rounded half up.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn average(self, other: Self) -> Self;
-    /// The product over 2^16, rounded down.
+    /// The product divided by 2^16, rounded down.
     ///
     /// # Safety
     /// See the trait.
@@ -321,39 +323,39 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn subtract(self, other: Self) -> Self;
-    /// The lesser of both.
+    /// The minimum.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn least(self, other: Self) -> Self;
-    /// The bytes at even places, times 256.
+    /// The bytes at even positions, times 256.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn even(self) -> Self;
-    /// The bytes at odd places, times 256.
+    /// The bytes at odd positions, times 256.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn odd(self) -> Self;
-    /// The upper byte of each number, of `self` at even places and of `odd` at odd ones.
+    /// The high bytes: those of `self` at even positions, those of `odd` at odd positions.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn upper_bytes(self, odd: Self) -> Self;
-    /// The same with the lower bytes.
+    /// The low bytes: those of `self` at even positions, those of `odd` at odd positions.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn lower_bytes(self, odd: Self) -> Self;
-    /// A bit for each byte that is not greater than the limit's.
+    /// A bit for each byte that is at most the byte of `limit`.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn bytes_at_most(self, limit: Self) -> u64;
 }
 
-/// A vector of 32-bit whole numbers, signed; or each two of 16 bits, signed too.
+/// A vector of signed 32-bit integers, or of pairs of signed 16-bit integers.
 ///
 /// # Safety
 /// As for [`Vector`].
@@ -366,12 +368,12 @@ pub(crate) unsafe trait Pairs: Copy {
     /// See the trait.
     unsafe fn splat(value: u32) -> Self;
     /// # Safety
-    /// `from` points to a vector of numbers.
+    /// `from` points to one vector of integers.
     unsafe fn load(from: *const u32) -> Self;
     /// # Safety
-    /// `to` points to a vector of numbers.
+    /// `to` points to one vector of integers.
     unsafe fn store(self, to: *mut u32);
-    /// Both products of two pairs, added to a sum; modulo 2^32. By one instruction if `FUSED`.
+    /// `sum` plus both products of each pair, modulo 2^32. With `FUSED`, one instruction does all.
     ///
     /// # Safety
     /// See the trait, and the processor has that instruction.
@@ -390,25 +392,25 @@ pub(crate) trait Float:
     + Sync
     + std::fmt::Debug
 {
-    /// A vector of them, where one of f32 is `L`.
+    /// A vector of this type, where `L` is the vector of f32.
     type Vector<L: Lanes>: Vector<Float = Self>;
 
     /// The nearest value.
     fn of(value: f64) -> Self;
-    /// A value that does not exceed the bound, nor lies far below it.
+    /// A value that is at most `bound` and close to it.
     fn below(bound: f64) -> Self;
-    /// Values as floats, if this is f32.
+    /// The values as f32, if this type is f32.
     fn as_floats(values: &mut [Self]) -> Option<&mut [f32]>;
     /// The nearest integer in 0 to 255, half to even; NaN becomes 0.
     fn byte(self) -> u8;
-    /// The distance of the value, limited to 0 to 255, from the nearest integer; NaN stays NaN.
+    /// The distance from the value, clamped to 0 to 255, to the nearest integer; NaN stays NaN.
     fn distance(self) -> Self;
     fn is_finite(self) -> bool;
     fn to_f32(self) -> f32;
 }
 
-/// Implements [`Float`]; adding `$shift` to a number in 0 to 255 rounds that to an integer, half to
-/// even, and leaves it in the lowest byte.
+/// Implements [`Float`]. A number in 0 to 255 plus `$shift` is rounded to an integer, half to even,
+/// and the lowest byte of the sum's bits is that integer.
 macro_rules! float {
     ($float:ty, $vector:ty, $shift:expr, $below:expr, $as_floats:expr) => {
         impl Float for $float {
@@ -458,24 +460,24 @@ float!(
     |bound| if f64::from(bound as f32) > bound { (bound as f32).next_down() } else { bound as f32 },
     Some
 );
-// The bound has been rounded itself.
+// `f64::next_down`, because the bound itself is rounded.
 float!(f64, L::Wide, 4_503_599_627_370_496.0, f64::next_down, |_| None);
 
-/// Declares methods of [`Vector`] by intrinsics.
+/// Declares methods of the vector traits by intrinsics.
 macro_rules! methods {
     ($(fn $name:ident($($args:tt)*) -> $result:ty $body:block)*) => {
         $(
             #[inline(always)]
             #[allow(unused_unsafe, reason = "plain Rust needs none")]
             unsafe fn $name($($args)*) -> $result {
-                // SAFETY: what is called here needs what the caller promises.
+                // SAFETY: the body needs only the promises that the caller of this method makes.
                 unsafe { $body }
             }
         )*
     };
 }
 
-// SAFETY: no special instruction is used; an array of floats has a float's alignment.
+// SAFETY: no special instructions are used. An array of floats has the alignment of a float.
 unsafe impl Lanes for [f32; 8] {
     type Wide = [f64; 4];
     type Words = [u16; 16];
@@ -536,7 +538,7 @@ unsafe impl Words for [u16; 16] {
     }
 }
 
-/// Vectors as arrays.
+/// Implements [`Vector`] for arrays.
 macro_rules! portable {
     ($float:ty, $len:expr, $mul_add:expr) => {
         // SAFETY: as above.
@@ -565,8 +567,8 @@ macro_rules! portable {
 }
 
 portable!(f32, 8, f32::mul_add);
-// In f64 no result depends on how often a sum is rounded, and without an instruction a fused one
-// takes a hundred times as long.
+// No result depends on whether an f64 sum is fused. Without an FMA instruction a fused multiply-add
+// takes 100 times as long.
 portable!(f64, 4, |value: f64, factor, sum| value * factor + sum);
 
 #[inline(always)]
@@ -594,7 +596,7 @@ mod x86 {
     /// [`Lanes::weigh`] by AVX2.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Lanes::weigh`].
     #[inline(always)]
     unsafe fn weigh_256<const K: usize>(
         middle: *const u8,
@@ -660,7 +662,7 @@ mod x86 {
 
         #[inline(always)]
         fn prefetch(address: *const u8) {
-            // SAFETY: no address faults, and nothing changes that a program could see.
+            // SAFETY: a prefetch never faults and changes nothing that a program can observe.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
         }
 
@@ -719,7 +721,7 @@ mod x86 {
 
         #[inline(always)]
         fn prefetch(address: *const u8) {
-            // SAFETY: no address faults, and nothing changes that a program could see.
+            // SAFETY: a prefetch never faults and changes nothing that a program can observe.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
         }
 
@@ -749,13 +751,13 @@ mod x86 {
             fn add(self, other: Self) -> Self { _mm512_add_ps(self, other) }
             fn nearest(self) -> __m512i { _mm512_cvtps_epi32(self) }
             fn rest(self, _: __m512i) -> Self { _mm512_reduce_ps::<0>(self) }
-            // 2: the greater one; 8: clear the sign.
+            // 0b11: the greater magnitude; 0b10: clear the sign.
             fn max_abs(self, other: Self) -> Self { _mm512_range_ps::<0b10_11>(self, other) }
             fn at_least(self, limit: Self) -> u32 {
                 u32::from(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(self), limit))
             }
             fn store_bytes(ints: &[__m512i], to: *mut u8) -> () {
-                // Both packs work on each quarter separately, which leaves the bytes of each vector
+                // Both packs work within each 128-bit lane, so that the bytes of each vector end up
                 // in four places.
                 let low = _mm512_packs_epi32(ints[0], ints[1]);
                 let high = _mm512_packs_epi32(ints[2], ints[3]);
@@ -838,10 +840,10 @@ mod x86 {
         }
     }
 
-    /// Defines functions by one instruction with the result first. The compiler sees the intrinsics
-    /// as several operations on wider numbers: where one operand is the same in each turn of a
-    /// loop, or some of its bits are known, it moves or drops some of them, and what is left is no
-    /// longer that instruction.
+    /// Defines functions as one instruction each, result first. The compiler treats the intrinsics
+    /// as several operations on wider integers. Where an operand is loop-invariant or has known
+    /// bits, the compiler moves or drops some of these operations, and the single instruction is
+    /// lost.
     macro_rules! instructions {
         ($($name:ident: $instruction:literal, $vector:ty, $register:ident, $features:literal;)*) => {
             $(
@@ -849,7 +851,7 @@ mod x86 {
                 #[target_feature(enable = $features)]
                 fn $name(a: $vector, b: $vector) -> $vector {
                     let result;
-                    // SAFETY: it reads and writes registers only.
+                    // SAFETY: the instruction reads and writes registers only.
                     unsafe {
                         asm!(concat!($instruction, " {}, {}, {}"), lateout($register) result, in($register) a,
                             in($register) b, options(pure, nomem, nostack, preserves_flags));
@@ -906,16 +908,16 @@ mod x86 {
         }
     }
 
-    /// `vpdpwssd` by name: its intrinsic can't be inlined where the compiler does not know that the
-    /// processor has it.
+    /// `vpdpwssd` by inline assembly: the intrinsic cannot be inlined into code that is compiled
+    /// without `avx512vnni`.
     ///
     /// # Safety
-    /// The processor has it.
+    /// The processor has AVX-512 VNNI.
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn fused_dot_512(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
         let mut result = sum;
-        // SAFETY: it reads and writes registers only.
+        // SAFETY: the instruction reads and writes registers only.
         unsafe {
             asm!("vpdpwssd {}, {}, {}", inlateout(zmm_reg) result, in(zmm_reg) a, in(zmm_reg) b,
                 options(pure, nomem, nostack, preserves_flags));

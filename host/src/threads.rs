@@ -1,12 +1,14 @@
-//! Threads: how many a job gets, and the way to run it on that many.
+//! Threads: how many a job gets, and how a job runs on them.
 //!
-//! [`Effort::threads`] is the decision. It is a pure function of the work's predicted time, of the
-//! bytes it copies and of the threads there are. A small picture stays on the calling thread.
+//! [`Effort::threads`] decides the number. It is a pure function of the predicted time of the work,
+//! of the bytes the work copies and of the available threads. A small image stays on the calling
+//! thread.
 //!
-//! `run` is the way. The caller works too, and each thread that begins wakes half of the ones
-//! left to it. A helper that wakes after the work is gone is not waited for. So a thread that comes
-//! late costs the call nothing, and calls beside each other do not wait for each other's threads.
-//! Helpers come from rayon's current pool, so `rayon::ThreadPool::install` bounds their number.
+//! `run` starts the threads. The caller works too, and each thread that starts wakes half of the
+//! threads left to it. The caller waits only for helpers that have started, never for a helper that
+//! wakes after the work is done. So a late thread costs the call nothing, and concurrent calls do
+//! not wait for each other's threads. Helpers come from rayon's current pool, so
+//! `rayon::ThreadPool::install` limits their number.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,65 +17,66 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
-/// What a job takes.
+/// The predicted cost of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Effort {
     /// Nanoseconds of arithmetic on one thread.
     pub nanoseconds: f64,
-    /// Bytes that it copies from memory to memory.
+    /// Bytes copied from memory to memory.
     pub bytes: f64,
 }
 
-/// Nanoseconds until a thread that was woken works, about: on a virtual machine's halted core.
+/// Nanoseconds from a thread's wake-up until it works, about, on a halted core of a virtual
+/// machine.
 const START: f64 = 25_000.0;
 
-/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks and of the
-/// search for work.
+/// Nanoseconds that each thread adds to a call, about, for wake-ups, locks and the search for work.
 const EACH: f64 = 1_000.0;
 
-/// Bytes in a nanosecond that one thread copies. More threads share the paths to memory.
-/// Measured beside an H200: 6.4 by one, 12.6 by 2, 22.5 by 4, 35.4 by 8, 43.2 by 16, 70.4 by 32.
+/// Bytes that one thread copies in a nanosecond. More threads share the memory bandwidth. Measured
+/// on the host of an H200: 6.4 with one thread, 12.6 with 2, 22.5 with 4, 35.4 with 8, 43.2 with
+/// 16, 70.4 with 32.
 const COPIED: f64 = 6.4;
 
-/// Threads that halve each other's speed.
+/// The number of copying threads at which contention halves the speed of each.
 const CROWD: f64 = 16.0;
 
-/// The memory's speed, in bytes in a nanosecond: more threads copy no faster.
+/// The memory's bandwidth, in bytes per nanosecond: the limit for any number of threads.
 const MEMORY: f64 = 70.0;
 
-/// A time this much longer than the best is good enough if it takes fewer threads.
+/// Fewer threads are preferred if their predicted time is at most this factor above the shortest.
 const ENOUGH: f64 = 1.05;
 
-/// Bytes in a nanosecond that so many threads copy.
+/// Bytes per nanosecond that `threads` threads copy.
 pub(crate) fn copy_rate(threads: usize) -> f64 {
     let threads = threads.max(1) as f64;
     (COPIED * threads / (1.0 + threads / CROWD)).min(MEMORY)
 }
 
-/// Nanoseconds that a call takes longer because it wakes so many threads with its own.
+/// Nanoseconds that waking `threads` threads, the caller included, adds to a call.
 fn woken(threads: usize) -> f64 {
     let count = threads as f64;
     if threads > 1 { START * count.log2() + EACH * count } else { 0.0 }
 }
 
 impl Effort {
-    /// Arithmetic that takes one thread so many nanoseconds.
+    /// Arithmetic that takes one thread this many nanoseconds.
     pub fn of_work(nanoseconds: f64) -> Self {
         Self { nanoseconds, bytes: 0.0 }
     }
 
-    /// A copy of so many bytes.
+    /// A copy of `bytes` bytes.
     pub fn of_copy(bytes: usize) -> Self {
         Self { nanoseconds: 0.0, bytes: bytes as f64 }
     }
 
-    /// The predicted nanoseconds on so many threads.
+    /// The predicted nanoseconds on `threads` threads.
     pub fn time(&self, threads: usize) -> f64 {
         self.nanoseconds / threads.max(1) as f64 + self.bytes / copy_rate(threads) + woken(threads)
     }
 
-    /// How many of the available threads the job gets: the fewest that come near the shortest
-    /// predicted time.
+    /// The number of threads for the job, at most `available`: the fewest within 5 % of the
+    /// shortest predicted time.
     pub fn threads(&self, available: usize) -> usize {
         let mut best = self.time(1);
         for threads in 2..=available {
@@ -85,28 +88,29 @@ impl Effort {
         (1..=available).find(|&threads| self.time(threads) <= ENOUGH * best).unwrap_or(1)
     }
 
-    /// As [`Effort::threads`], of the threads of rayon's current pool that no other call has now.
+    /// As [`Effort::threads`], with the threads of rayon's current pool that no other call uses
+    /// now.
     pub fn threads_now(&self) -> usize {
         #[cfg(test)]
         if let Some(threads) = tests::FORCED.get() {
             return threads;
         }
-        // The least work for which a second thread may pay; every small call comes by here.
+        // Below this much work a second thread cannot pay. The check is cheap for small calls.
         if self.nanoseconds + self.bytes / COPIED <= START { 1 } else { self.threads(available()) }
     }
 }
 
-/// Threads in this process that calls of [`run`] have now: each as many as it was given, from its
-/// begin to its end. Helpers that wake up late, or that have yet to fall asleep, are not counted:
-/// the next call would get fewer threads for them, though they have nothing to do.
+/// Threads in this process that calls of [`run`] hold now. Each call holds all its threads from
+/// start to end. Helpers that wake late or have yet to fall asleep are not counted: they have no
+/// work, and the next call would get fewer threads.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Whether this thread is among [`BUSY`].
+    /// Whether [`BUSY`] counts this thread.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How many threads a call from this thread may have.
+/// The number of threads that a call from this thread may use.
 fn available() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -114,18 +118,19 @@ fn available() -> usize {
     free(rayon::current_num_threads(), cores, others)
 }
 
-/// Threads of a pool for a call while calls beside it have others: as far as cores are free.
+/// Threads of a pool that a call may use while other calls hold `others` threads: as many as there
+/// are free cores.
 fn free(pool: usize, cores: usize, others: usize) -> usize {
-    // A pool may have more threads than there are cores: its owner wants them.
+    // A pool may have more threads than there are cores: respect its owner's choice.
     cores.max(pool).saturating_sub(others).clamp(1, pool.max(1))
 }
 
-/// To be called in a process that was forked: it has none of the threads that were busy.
+/// Call this in a forked child process, which has none of the parent's busy threads.
 pub fn after_fork() {
     BUSY.store(0, Ordering::Relaxed);
 }
 
-/// So many of the threads that are counted, until it is dropped.
+/// Adds `count` to the busy threads until dropped.
 struct Places<'a> {
     busy: &'a AtomicUsize,
     count: usize,
@@ -140,13 +145,13 @@ impl<'a> Places<'a> {
 
 impl Drop for Places<'_> {
     fn drop(&mut self) {
-        // A fork may have begun to count anew.
+        // [`after_fork`] may have reset the count.
         let less = |busy: usize| Some(busy.saturating_sub(self.count));
         let _ = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
-/// Notes that this thread is counted, until it is dropped.
+/// Marks this thread as counted until dropped.
 struct Counted(bool);
 
 impl Counted {
@@ -161,46 +166,47 @@ impl Drop for Counted {
     }
 }
 
-/// Set in [`Crew::helpers`] once the caller takes no more.
+/// A bit of [`Crew::helpers`], set once the caller accepts no more helpers.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// A call's helpers.
+/// A call's work and its helpers.
 struct Crew {
-    work: ErasedCall,
-    /// How many are at work, and [`CLOSED`].
+    work: Work,
+    /// The number of helpers at work, and the bit [`CLOSED`].
     helpers: AtomicUsize,
     caller: Thread,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// What they do. It may be gone once [`Crew::helpers`] is [`CLOSED`] and no more than that.
-struct ErasedCall(*const Call<'static>);
+/// The closure that helpers call. It may be gone once [`Crew::helpers`] equals [`CLOSED`].
+struct Work(*const Call<'static>);
 
 type Call<'a> = dyn Fn() + Sync + 'a;
 
-// SAFETY: it stands for a shared reference to what is `Sync`; `Crew::help` says when it is one.
-unsafe impl Send for ErasedCall {}
+// SAFETY: the pointer stands for a shared reference to a `Sync` closure. `Crew::help` states when
+// the closure is alive.
+unsafe impl Send for Work {}
 // SAFETY: likewise.
 unsafe impl Sync for ErasedCall {}
 
-/// Runs `work` on the calling thread, and at the same time on up to `threads - 1` others, each of
-/// which calls it once. It returns when there is nothing left to do: threads that have not begun by
-/// then will not. A panic of any of them is the caller's.
+/// Runs `work` on the calling thread, and concurrently on up to `threads - 1` others, each of which
+/// calls it once. Returns when all calls that started have ended; other threads do not start any
+/// more. A panic in any of them resumes in the caller.
 ///
-/// `work` must not wait for another thread to begin.
+/// `work` must not wait for another thread to start.
 pub(crate) fn run(threads: usize, work: &(dyn Fn() + Sync)) {
     run_counted(&BUSY, threads, work);
 }
 
 fn run_counted(busy: &AtomicUsize, threads: usize, work: &(dyn Fn() + Sync)) {
-    // A call within a call has its caller's place.
+    // The caller of a nested call already counts its thread.
     let _places = Places::new(busy, threads.max(1) - usize::from(COUNTED.get()));
     let _counted = Counted::new();
     if threads <= 1 {
         return work();
     }
-    // SAFETY: only the lifetime changes. `Closing` is dropped before this function's end, and then
-    // nobody uses the pointer any more.
+    // SAFETY: only the lifetime changes. `Closing` is dropped before this function ends, and
+    // afterwards nobody uses the pointer.
     let erased = unsafe { std::mem::transmute::<*const Call<'_>, *const Call<'static>>(work) };
     let crew = Arc::new(Crew {
         work: ErasedCall(erased),
@@ -218,7 +224,7 @@ fn run_counted(busy: &AtomicUsize, threads: usize, work: &(dyn Fn() + Sync)) {
 }
 
 impl Crew {
-    /// Has the pool wake so many threads but this one; each wakes half of those that are left.
+    /// Makes the pool wake `threads - 1` helpers; each wakes half of those that are left.
     fn wake(crew: &Arc<Self>, mut threads: usize) {
         while threads > 1 {
             let (half, crew) = (threads / 2, crew.clone());
@@ -227,7 +233,7 @@ impl Crew {
         }
     }
 
-    /// A helper's part, who may wake others, so that there are `threads` with it.
+    /// A helper: wakes others, so that `threads` helpers start including this one, then works.
     fn help(crew: &Arc<Self>, threads: usize) {
         let enter = |helpers: usize| (helpers & CLOSED == 0).then_some(helpers + 1);
         if crew.helpers.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
@@ -235,7 +241,8 @@ impl Crew {
         }
         Self::wake(crew, threads);
         let counted = Counted::new();
-        // SAFETY: `Closing` waits for this helper, who has entered before it was closed.
+        // SAFETY: this helper entered before the crew was closed, so `Closing` waits for it and the
+        // closure is alive.
         let work = unsafe { &*crew.work.0 };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             crew.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
@@ -247,13 +254,13 @@ impl Crew {
     }
 }
 
-/// Takes no more helpers when it is dropped, and waits for those that are at work.
+/// On drop, accepts no more helpers and waits for those at work.
 struct Closing<'a>(&'a Crew);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        /// How often the caller looks before it sleeps: some microseconds. The last pieces of work
-        /// end at about the same time, and a thread takes longer to wake up.
+        /// Spins before the caller sleeps: some microseconds. The last jobs end at about the same
+        /// time, and a thread takes longer than that to wake up.
         const LOOKS: u32 = 500;
         let mut left = self.0.helpers.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED;
         let mut looks = 0;
@@ -269,8 +276,8 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Does every job, on so many threads with the calling one. Each takes the next job that nobody
-/// has. `T` is a thread's memory.
+/// Runs every job on up to `threads` threads, the caller included. Each thread takes the next job
+/// from the queue. `T` is the thread's own state.
 pub fn for_each<T: Default, J: Send>(
     threads: usize,
     jobs: impl Iterator<Item = J> + Send,
@@ -295,11 +302,11 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// What [`Effort::threads_now`] says on this thread, for tests of small pictures.
+        /// Overrides [`Effort::threads_now`] on this thread, for tests of small images.
         pub(crate) static FORCED: Cell<Option<usize>> = const { Cell::new(None) };
     }
 
-    /// Runs a test's call on so many threads, whatever it has to do.
+    /// Runs a test's call on exactly `threads` threads.
     pub(crate) fn forced<R: Send>(threads: usize, call: impl FnOnce() -> R + Send) -> R {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
@@ -308,7 +315,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// Jobs by their time on one thread and the bytes they copy; how many of 128 threads they get.
+    /// The number of threads, of 128, for jobs of various times on one thread and bytes to copy.
     #[test]
     fn jobs_get_as_many_threads_as_they_have_work_for() {
         for (what, load, least, most) in [
@@ -330,8 +337,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// More threads never make the predicted time longer than by what counts as good enough, nor
-    /// does a longer job get fewer.
+    /// More available threads never make the predicted time more than 5 % longer. A longer job
+    /// never gets fewer threads.
     #[test]
     fn more_threads_are_never_slower() {
         let sizes = || (0..60).map(|step| 1e3 * 1.3f64.powi(step));
@@ -355,7 +362,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Callers beside each other share the cores; a pool of one's own has its part of them.
+    /// Concurrent callers share the cores; a pool of its own gets its part of them.
     #[test]
     fn callers_share_the_cores() {
         for (pool, cores, others, expected) in [
@@ -373,7 +380,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The next call gets all threads, though helpers of the last one may not have begun, nor be
+    /// The next call gets all threads, even if helpers of the last call have not started or are not
     /// asleep again.
     #[test]
     fn calls_in_a_row_have_all_threads() {
@@ -385,7 +392,7 @@ pub(crate) mod tests {
                     assert_eq!(MINE.load(Ordering::Relaxed), 0, "before call {call}");
                     run_counted(&MINE, 4, &|| {
                         assert_eq!(MINE.load(Ordering::Relaxed), 4);
-                        // This thread has a place already.
+                        // This thread is already counted.
                         run_counted(&MINE, 1, &|| assert_eq!(MINE.load(Ordering::Relaxed), 4));
                     });
                 }
@@ -411,14 +418,14 @@ pub(crate) mod tests {
         }
     }
 
-    /// The caller does not wait for helpers that could not begin.
+    /// The caller does not wait for helpers that could not start.
     #[test]
     fn a_pool_that_is_busy_delays_nobody() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let (held, blocked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         pool.install(|| {
             let other = (held.clone(), blocked.clone());
-            // The other thread of the pool is kept until the test's end.
+            // The other thread of the pool is occupied until the test ends.
             rayon::spawn(move || {
                 other.1.fetch_add(1, Ordering::Relaxed);
                 while other.0.load(Ordering::Relaxed) {
@@ -457,7 +464,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Many callers of one pool, and callers within callers.
+    /// Many callers of one pool, and nested callers.
     #[test]
     fn callers_beside_and_within_each_other() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

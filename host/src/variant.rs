@@ -1,41 +1,43 @@
-//! The variants: names, families and summaries.
+//! Variants: names, families and summaries.
 
 use crate::{Error, Result};
 
-/// An order of summation. Variants of a family add in the same order; on the CPU all run the
+/// An order of summation. Variants of a family add in the same order; on the CPU they all run the
 /// same code.
 ///
-/// Unless a plan is told a variant, the filter alone decides the family, on every device and for
-/// every size of picture:
+/// Unless a plan requests a variant, the filter alone decides the family, on every device and for
+/// every image size:
 ///
 /// | filter | family |
 /// | --- | --- |
 /// | a row or a column of taps, or up to 9 taps | direct |
-/// | others that separate | separable |
+/// | other separable filters | separable |
 /// | sums of products (see [`Family::Separable`]) with up to 66 taps in a row and a column together | separable |
-/// | others of up to 17x17 taps | direct |
-/// | others | Fourier |
+/// | other filters of up to 17x17 taps | direct |
+/// | all others | Fourier |
 ///
-/// Taps of 0 count. Filters whose taps add up to too little or too much for spectra (`sum |tap|`
-/// below 1e-20 or above 1e30) keep to the other two families. Bytes made of bytes have the same
-/// bits in every family, so there the fastest is taken.
+/// Taps of 0 count. A filter whose `sum |tap|` is below 1e-20 or above 1e30 exceeds the range of
+/// f32 spectra, and gets the separable or the direct family. For bytes in and bytes out, results
+/// have the same bits in every family, so the fastest family runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
     /// Every tap for every pixel. All its variants, on every device, give the same bits.
     Direct,
-    /// A pass along the rows, then one along the columns; needs a filter that separates, or that is
-    /// the sum of two that do, or of one and the pixel times a factor: unsharp masks, Laplacians of
-    /// Gaussians, differences of Gaussians, and taps that were found to be so. There each term has
-    /// its own row pass; a sum goes down the columns of both at a time, for each tap row the first
-    /// term's product and then the second's, and ends with the pixel times its factor.
+    /// A pass along the rows, then a pass along the columns. The filter must be separable, a sum of
+    /// two separable filters, or a separable filter plus the pixel times a factor. Examples of such
+    /// sums are unsharp masks, Laplacians of Gaussians, differences of Gaussians, and taps in which
+    /// a sum was found.
+    ///
+    /// In a sum, each term has its own row pass. One column pass adds both terms: for each tap row,
+    /// the first term's product, then the second's. The pixel times its factor is added last.
     Separable,
-    /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the
+    /// Products of spectra, tile by tile. The error is relative to the greatest pixel and to the
     /// sum of all taps, not to each pixel's own sum: see [`Variant::Fourier`].
     Fourier,
 }
 
-/// One way of computing a filter on a GPU. On the CPU, a variant runs as its family does.
+/// An algorithm for a filter on a GPU. On the CPU, all variants of a family run the same code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Variant {
@@ -45,41 +47,43 @@ pub enum Variant {
     DirectConstant,
     /// Pixels from a tile in shared memory.
     DirectShared,
-    /// The window's size known to the compiler. A window of one row or one column is a pass of the
-    /// separable kernels, with the same bits.
+    /// The window's size is known at compile time. A window of one row or one column runs as a pass
+    /// of the separable kernels, with the same bits.
     DirectUnrolled,
-    /// The window slides down the image in registers.
+    /// The window slides down the image, with its pixels in registers.
     DirectSliding,
-    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by
-    /// two passes in whole numbers.
+    /// Two passes through shared memory. For bytes in and bytes out, two integer passes run instead
+    /// where f32 would leave many results uncertain.
     Separable,
     /// Both passes in one kernel that slides down the image.
     SeparableFused,
-    /// Tiles transformed, multiplied with the taps' spectrum and transformed back; for large
-    /// windows that do not separate.
+    /// Each tile is transformed, multiplied by the taps' spectrum and transformed back. For large
+    /// windows that are not separable.
     ///
-    /// A result is off by at most 8 units in the last place of `sum |tap| * max |pixel|`, the
-    /// greatest pixel of the tile (less than 256 pixels away, or 2048 for the largest windows)
-    /// counted; less than 2 were seen. Where few taps outweigh all others it may be more: 5.5 of
-    /// these units, and 18 of `sqrt(sum tap^2) * max |pixel|` for tiles of 128 pixels each way, in
-    /// proportion for others. NaN and infinities change the results under whose windows they lie,
-    /// and no others. So do finite pixels beyond 1e30: on a GPU the results under whose windows
-    /// they lie are summed tap by tap, on the CPU all of their tile. Devices differ from each other
-    /// within that error.
+    /// The error of a result is at most 8 units in the last place of `sum |tap| * max |pixel|`; a
+    /// search for bad pixels found at most 4.3. The maximum is over the tile: pixels less than 256
+    /// away, or 2048 for the largest windows.
+    ///
+    /// Where few taps outweigh all others, the bound is greater: 5.5 of these units plus 18 units
+    /// in the last place of `sqrt(sum tap^2) * max |pixel|`. The 18 are for tiles of 128 by 128
+    /// pixels and scale with the tile's side. Devices differ from each other within these bounds.
+    ///
+    /// NaN and infinities change only the results whose windows contain them. The same holds for
+    /// finite pixels beyond 1e30: a GPU sums those results tap by tap, a CPU all results of the
+    /// tile.
     Fourier,
-    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose
-    /// sums are exact. Results whose byte the rounding of these taps could change are computed
-    /// exactly.
+    /// Bytes in and bytes out, on the tensor cores. Taps are integers of up to three bytes, so sums
+    /// are exact. Results whose byte the rounding of the taps could change are computed exactly.
     Matrix,
-    /// The same for a filter that separates, or that is the sum of two that do: a pass along the
-    /// rows and one along the columns, in one kernel.
+    /// As [`Variant::Matrix`], for a separable filter or a sum of two: a pass along the rows and a
+    /// pass along the columns, in one kernel.
     SeparableMatrix,
-    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers,
-    /// row by row and column by column, those that enter less those that leave, so that the time
-    /// hardly depends on the window's size. The quotient is exact.
+    /// Means of bytes, as bytes. Integer running sums along rows and columns add the pixels that
+    /// enter the window and subtract the pixels that leave it. So the time hardly depends on the
+    /// window's size. The quotient is exact.
     RunningSums,
-    /// Bytes made of bytes by a filter that separates: its rows and then its columns are products
-    /// of 1-D spectra in f32, so that the time hardly depends on the number of taps. Uncertain
+    /// Bytes in and bytes out, for a separable filter. The row pass and the column pass are
+    /// products of 1-D spectra in f32, so the time hardly depends on the number of taps. Uncertain
     /// results are computed exactly.
     SpectraPasses,
 }
@@ -178,12 +182,13 @@ impl Variant {
         self.row().name
     }
 
-    /// The variant's family: the order in which it adds.
+    /// The variant's family, which gives the order of summation.
     pub fn family(self) -> Family {
         self.row().family
     }
 
-    /// Whether it makes bytes of bytes and nothing else. They are the same as every variant's.
+    /// Whether the variant supports only bytes in and bytes out. The bytes are the same as every
+    /// variant's.
     pub fn takes_bytes_alone(self) -> bool {
         matches!(
             self,
@@ -191,7 +196,7 @@ impl Variant {
         )
     }
 
-    /// One line on how it works.
+    /// A one-line summary of the algorithm.
     pub fn summary(self) -> &'static str {
         self.row().summary
     }

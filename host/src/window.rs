@@ -1,4 +1,4 @@
-//! A filter's window over an image: which pixel each tap reads, inside the image and outside.
+//! A filter's window over an image: the pixel that each tap reads, inside the image and outside.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use gpu_kernels::border::{self as rule, KEEP};
 use crate::image::{ImageView, Pixel, Shape};
 use crate::{Border, Filter};
 
-/// The window's size and anchor, and the border rule by its number in the kernels.
+/// The window's size and anchor, and the code of the border rule in the kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) cols: usize,
@@ -25,30 +25,31 @@ impl Window {
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
     }
 
-    /// The image's column under tap column `col` of the window at column `x`; `None` if it has the
-    /// border's value.
+    /// The image column that tap column `col` reads for the result in column `x`; `None` for the
+    /// border's constant.
     pub(crate) fn column(&self, x: usize, col: usize, width: usize) -> Option<usize> {
         resolve(self.border, x + col, self.anchor_x, width)
     }
 
-    /// The image's row under tap row `row` of the window at row `y`; `None` if it has the border's
-    /// value.
+    /// The image row that tap row `row` reads for the result in row `y`; `None` for the border's
+    /// constant.
     pub(crate) fn row(&self, y: usize, row: usize, height: usize) -> Option<usize> {
         resolve(self.border, y + row, self.anchor_y, height)
     }
 
-    /// Whether the window at column `x` reaches over the left or the right edge.
+    /// Whether the window of the result in column `x` extends beyond the left or the right edge.
     pub(crate) fn leaves_columns(&self, x: usize, width: usize) -> bool {
         rule::leaves(x as i32 - self.anchor_x as i32, self.cols as i32, width as i32)
     }
 
-    /// Whether the window at row `y` reaches over the upper or the lower edge.
+    /// Whether the window of the result in row `y` extends beyond the upper or the lower edge.
     pub(crate) fn leaves_rows(&self, y: usize, height: usize) -> bool {
         rule::leaves(y as i32 - self.anchor_y as i32, self.rows as i32, height as i32)
     }
 
-    /// Copies source pixels to the places of row `y` that are not computed: channels from
-    /// `filtered` on, which are copied, and what [`Border::Keep`] keeps.
+    /// Copies source pixels to the results of row `y` that are not computed: channels from
+    /// `filtered` on, and pixels that [`Border::Keep`] keeps. `part` holds the columns `columns` of
+    /// the row.
     pub(crate) fn restore<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,
@@ -84,9 +85,10 @@ impl Window {
     }
 }
 
-/// The pixel in `0..extent` that coordinate `position - anchor` reads.
+/// The index in `0..extent` that coordinate `position - anchor` reads; `None` for the border's
+/// constant.
 fn resolve(border: u32, position: usize, anchor: usize, extent: usize) -> Option<usize> {
-    // Image and window sizes are at most 2^29, so the sums stay in range.
+    // Image and window sizes are at most 2^29, so the sums fit an i32.
     let coordinate = position as i32 - anchor as i32;
     usize::try_from(rule::resolve(border, coordinate, extent as i32)).ok()
 }

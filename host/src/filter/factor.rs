@@ -1,9 +1,9 @@
-//! Factors a window of taps into a row and a column, if it is their product, or into two of each,
-//! if it is the sum of two products.
+//! Factors a table of taps into a row and a column, if it is their product, or into two of each, if
+//! it is the sum of two products.
 
 use crate::Result;
 
-/// Taps of a row and of a column, whose products are those of a window.
+/// Taps of a row and of a column. Their product is a window of taps.
 pub type RowAndColumn = (Vec<f64>, Vec<f64>);
 
 /// A row and a column of taps.
@@ -18,10 +18,11 @@ pub(super) const TOLERANCE: f64 = f32::EPSILON as f64;
 
 /// The factors of taps given row by row, if they are a product within [`TOLERANCE`].
 ///
-/// The row and the column through the greatest tap are the factors, up to scale, if there are any.
-/// The scale is chosen so that nothing is rounded where that is possible: if the row can be scaled
-/// to small integers, the taps of a Sobel or a binomial filter are reproduced exactly. Otherwise
-/// the row's greatest is 1, and the factors are refined towards the nearest product.
+/// If the taps are a product, the row and the column through the greatest tap are the factors, up
+/// to scale. If the row consists of small multiples of one number, the row is scaled to integers
+/// and the product is compared exactly: this reproduces Sobel and binomial taps exactly. Otherwise
+/// the greatest tap of the row is scaled to 1, and the factors are refined towards the nearest
+/// product.
 pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<Factors>> {
     let greatest = greatest(taps);
     let pivot = taps[greatest];
@@ -54,8 +55,8 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
     let mut factors = cross.scaled(pivot.abs(), pivot_col);
     let tolerance = TOLERANCE * pivot.abs();
     let mut error = factors.greatest_difference(taps);
-    // The pivot's row and column carry rounding errors of their own, so they may miss by a few
-    // times the tolerance where a better product does not.
+    // The pivot's row and column carry rounding errors of their own. They may miss by a few times
+    // the tolerance where a better product does not.
     if error > 0.0 && error <= 4.0 * tolerance {
         let mut refined = factors.clone();
         refined.refine(taps);
@@ -68,13 +69,13 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
 }
 
 /// Two rows and columns whose products add up to taps given row by row, within [`TOLERANCE`], if
-/// they have such; not of taps that are multiples of one number, few enough for sums over bytes to
-/// be exact tap by tap.
+/// the taps are such a sum. `None` if the taps are small integer multiples of one number, so that
+/// sums over bytes are exact tap by tap.
 ///
-/// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly
-/// have the rows in them; two rounds of subspace iteration lead to the leading two singular vectors
-/// (Golub and Van Loan, Matrix Computations, section 8.2). Rows are orthonormal, so that no term is
-/// much greater than the taps.
+/// The first cross passes through the greatest tap, the second through the greatest remainder.
+/// Together they nearly span the rows. Two rounds of subspace iteration then approach the leading
+/// two singular vectors (Golub and Van Loan, Matrix Computations, section 8.2). Rows are
+/// orthonormal, so that no term is much greater than the taps.
 pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[RowAndColumn; 2]> {
     const FROM_CROSSES: f64 = 256.0 * TOLERANCE;
     let first = greatest(taps);
@@ -82,7 +83,7 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     if cols < 2 || rows < 2 || pivot == 0.0 {
         return None;
     }
-    // In units of the greatest tap: squares of the smallest would vanish.
+    // In units of the greatest tap: squares of very small taps would underflow.
     let tap = |row: usize, col: usize| taps[row * cols + col] / pivot;
     let (top, left) = (first / cols, first % cols);
     let rest = |row: usize, col: usize| tap(row, col) - tap(row, left) * tap(top, col);
@@ -99,7 +100,7 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     if places().any(|(row, col)| missed(row, col).abs() > FROM_CROSSES) {
         return None;
     }
-    // After what tells most windows apart, as it takes longer.
+    // Tested after the crosses, because it takes longer and the crosses reject most windows.
     let exact = common_divisor(taps).is_some_and(|unit| {
         let weight: f64 = taps.iter().map(|tap| (tap / unit).abs()).sum();
         255.0 * weight < f64::from(1 << 24)
@@ -145,8 +146,8 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     Some([(first, top), (second, bottom)])
 }
 
-/// Makes two vectors orthogonal and of length 1, the second from what the first does not have of
-/// it.
+/// Makes two vectors orthogonal and of length 1. The second keeps only its part orthogonal to the
+/// first.
 fn orthonormal(pair: &mut [Vec<f64>; 2]) {
     fn dot(a: &[f64], b: &[f64]) -> f64 {
         a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -160,7 +161,7 @@ fn orthonormal(pair: &mut [Vec<f64>; 2]) {
     let [first, second] = pair;
     scale(first);
     scale(second);
-    // Twice, as the first time leaves rounding errors where they are nearly parallel.
+    // Twice: the first pass leaves rounding errors if the vectors are nearly parallel.
     for _ in 0..2 {
         let along = dot(first, second);
         second.iter_mut().zip(&*first).for_each(|(value, part)| *value -= along * part);
@@ -168,7 +169,7 @@ fn orthonormal(pair: &mut [Vec<f64>; 2]) {
     }
 }
 
-/// The position of the greatest magnitude.
+/// The index of the tap of greatest magnitude.
 pub(super) fn greatest(taps: &[f64]) -> usize {
     let mut best = 0;
     for (index, tap) in taps.iter().enumerate() {
@@ -180,7 +181,8 @@ pub(super) fn greatest(taps: &[f64]) -> usize {
 }
 
 impl Factors {
-    /// Factors from the row and the column that cross at `row[pivot]`; the row in units of `unit`.
+    /// Factors from the row and the column that cross at `row[pivot]`. The row is divided by
+    /// `unit`, and the column so that the product stays the same.
     fn scaled(mut self, unit: f64, pivot: usize) -> Self {
         self.row.iter_mut().for_each(|tap| *tap /= unit);
         let pivot = self.row[pivot];
@@ -198,8 +200,8 @@ impl Factors {
         greatest
     }
 
-    /// Two rounds of alternating least squares: close to the leading singular pair, as the start is
-    /// nearly right.
+    /// Two rounds of alternating least squares. The start is close, so the result is close to the
+    /// leading singular pair.
     fn refine(&mut self, taps: &[f64]) {
         let cols = self.row.len();
         for _ in 0..2 {
@@ -208,8 +210,8 @@ impl Factors {
                 *down = taps.iter().zip(&self.row).map(|(tap, across)| tap * across).sum::<f64>()
                     / norm;
             }
-            // Taps may be as small as 1e-300: in units of the greatest, their squares do not
-            // vanish.
+            // Taps may be as small as 1e-300: in units of the greatest tap, their squares do not
+            // underflow.
             let scale = self.column[greatest(&self.column)];
             let norm: f64 = self.column.iter().map(|tap| (tap / scale) * (tap / scale)).sum();
             self.row.fill(0.0);
@@ -223,9 +225,9 @@ impl Factors {
     }
 }
 
-/// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24,
-/// so that an f32 holds them: every f64 is a whole multiple of a power of two, so the question is
-/// only how far the taps are apart.
+/// The greatest number of which all taps are integer multiples, if those multiples are at most
+/// 2^24, so that an f32 holds them. Every f64 is an integer multiple of a power of two, so only the
+/// range of the taps matters.
 pub(super) fn common_divisor(taps: &[f64]) -> Option<f64> {
     let smallest_bit = lowest_bit(taps);
     let mut divisor = 0u64;
@@ -240,14 +242,14 @@ pub(super) fn common_divisor(taps: &[f64]) -> Option<f64> {
         divisor = gcd(odd << shift, divisor);
     }
     let greatest = taps[greatest(taps)].abs();
-    // Two steps, as the power of two alone may be below the smallest normal number.
+    // Two steps, because the power of two alone may be subnormal.
     let half = smallest_bit / 2;
     let unit = divisor as f64 * 2f64.powi(half) * 2f64.powi(smallest_bit - half);
     (greatest / unit <= f64::from(1 << 24)).then_some(unit)
 }
 
-/// The greatest power of two of which all taps are whole multiples, at most 2^0, if they are all
-/// zero.
+/// The greatest power of two, as an exponent, of which all taps are integer multiples; 0 if all
+/// taps are zero.
 pub(crate) fn lowest_bit(taps: &[f64]) -> i32 {
     let bits = taps.iter().filter(|&&tap| tap != 0.0).map(|&tap| {
         let (mantissa, exponent) = split(tap);
@@ -256,7 +258,7 @@ pub(crate) fn lowest_bit(taps: &[f64]) -> i32 {
     bits.min().unwrap_or(0)
 }
 
-/// Magnitude as `mantissa * 2^exponent`.
+/// The magnitude as `mantissa * 2^exponent`.
 pub(super) fn split(value: f64) -> (u64, i32) {
     let bits = value.to_bits();
     let (exponent, fraction) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));

@@ -1,19 +1,17 @@
-//! A store of values by their type: what follows from a filter alone, each computed once.
+//! A cache of values that depend on a filter alone, keyed by type.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A value with its type.
-type Fact = (TypeId, Arc<dyn Any + Send + Sync>);
-
-/// One value of each type that was asked for. Clones share it.
+/// At most one value of each type. Clones share the cache.
 #[derive(Clone, Default)]
 pub(super) struct Facts(Arc<Mutex<Vec<Fact>>>);
 
 impl Facts {
-    /// The value of this type, which `make` computes if there is none. `make` may ask for others;
-    /// threads that ask for the same value at once may each compute it, and get the same one.
+    /// The value of type `T`, computed by `make` if there is none. `make` may ask for values of
+    /// other types. Threads that ask for the same value concurrently may each compute it, but all
+    /// get the same one.
     pub(super) fn get<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         if let Some(found) = self.find() {
             return found;

@@ -49,36 +49,36 @@ pub struct Filter {
     taps: Taps,
     /// The preset as text, while the taps are the preset's.
     preset: Option<String>,
-    /// The taps as a sum of products, where the preset knows one, or where they were found.
+    /// The taps as a sum of products, known to the preset or found in the taps.
     sum: Option<Sum>,
-    /// For bytes made of bytes; made when first asked for.
+    /// Integer taps for images of bytes whose results are bytes; computed on first use.
     bytes: OnceLock<Arc<OfBytes>>,
     facts: Facts,
 }
 
-/// A filter for bytes made of bytes.
+/// A filter for images of bytes whose results are bytes.
 #[derive(Debug)]
 pub(crate) struct OfBytes {
-    /// The taps that define them.
+    /// The integer taps whose exact sums are the results.
     pub(crate) whole: Whole,
     /// The same taps in f64: see [`Whole`].
     pub(crate) filter: Filter,
 }
 
-/// A value that follows from a filter alone: see [`Filter::fact`].
+/// A value that depends on a filter alone: see [`Filter::fact`].
 pub(crate) trait Fact: Send + Sync + Sized + 'static {
     /// Computes it.
     fn of(filter: &Filter) -> Self;
 }
 
-/// Products of rows and columns that add up to a filter's taps, but for roundings in f64.
+/// Products of rows and columns that add up to a filter's taps, up to rounding in f64.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
-    /// What is added to the tap on the output pixel.
+    /// Added to the tap in the middle of the window, cell `(cols / 2, rows / 2)`.
     pub(crate) point: f64,
     /// Rows and columns, each as long as the window's.
     pub(crate) terms: Vec<RowAndColumn>,
-    /// Whether the filter was made from it: then it is what defines bytes.
+    /// Whether the filter was made from this sum. If so, the sum decides the result bytes.
     pub(crate) is_given: bool,
 }
 
@@ -91,8 +91,8 @@ impl Sum {
     }
 }
 
-/// What a filter was made from. It decides which whole numbers define a byte made of bytes: see
-/// [`Filter::form`].
+/// The form in which a filter was given. For bytes in and bytes out, the form decides the integer
+/// taps: see [`Filter::form`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Form<'a> {
@@ -100,12 +100,12 @@ pub enum Form<'a> {
     Table(&'a [f64]),
     /// Tap `(r, c)` is `column[r] * row[c]`.
     Product {
-        /// As many as the window has columns.
+        /// One tap for each column of the window.
         row: &'a [f64],
-        /// As many as the window has rows.
+        /// One tap for each row of the window.
         column: &'a [f64],
     },
-    /// Products that add up, and the pixel times a factor: unsharp masks, Laplacians and
+    /// A sum of products, plus the pixel times a factor: unsharp masks, Laplacians of Gaussians and
     /// differences of Gaussians.
     Sum {
         /// The factor of the pixel under the middle of the window, cell `(cols / 2, rows / 2)`.
@@ -115,7 +115,7 @@ pub enum Form<'a> {
     },
 }
 
-/// Taps are kept in f64; kernels compute with each rounded to f32.
+/// Taps are kept in f64; kernels use them rounded to f32.
 #[derive(Clone, Debug, PartialEq)]
 enum Taps {
     /// Taps row by row, as given, and their factors if the filter is separable.
@@ -125,8 +125,8 @@ enum Taps {
 }
 
 /// Filters are equal if they compute the same: the same taps in the same form, the same anchor, and
-/// the same terms where the taps are computed as a sum of products. How a filter was made, or is
-/// called, does not count.
+/// the same terms where the taps are computed as a sum of products. A filter's name and its
+/// constructor do not count.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor)
@@ -150,37 +150,42 @@ impl Hash for Filter {
                 add(column);
             }
         }
-        // The terms follow from the taps, but for the presets that know theirs: two such filters
-        // may share a hash.
+        // The terms are not hashed. They follow from the taps, except for presets that bring their
+        // own: such a filter may share its hash with another.
         (self.cols, self.rows, self.anchor).hash(state);
     }
 }
 
 impl Filter {
-    /// The greatest number of tap columns and of tap rows.
+    /// The largest number of tap columns, and of tap rows.
     pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
 
-    /// Taps given row by row count as the product of a row and a column if none differs from that
-    /// product by more than this part of the greatest |tap|: 2⁻²³, one unit in the last place of an
-    /// f32. A table of taps that was computed as a product and rounded to f32 passes; what the
-    /// two-pass result may differ by stays within f32 rounding. The same holds for the sum of two
-    /// products, unless taps are such whole numbers that sums over bytes are exact tap by tap.
+    /// The tolerance for factoring a table of taps, relative to the greatest |tap|: 2⁻²³, one unit
+    /// in the last place of an f32.
+    ///
+    /// A table counts as the product of a row and a column if no tap differs from that product by
+    /// more. A table that was computed as a product and rounded to f32 passes. The error of the
+    /// two-pass result stays within f32 rounding.
+    ///
+    /// The same tolerance holds for the sum of two products. Such sums are not looked for if the
+    /// taps are small integer multiples of one number, so that sums over bytes are exact tap by
+    /// tap.
     pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
 
-    /// Taps given row by row. Whether they are the product of a row and a column is detected, and
-    /// so is the sum of two such products where that is much less to compute (see
-    /// [`Filter::SEPARABLE_TOLERANCE`]).
+    /// A filter from taps given row by row. The constructor detects whether they are the product of
+    /// a row and a column. It also detects the sum of two such products where that sum takes much
+    /// less arithmetic (see [`Filter::SEPARABLE_TOLERANCE`]).
     ///
     /// # Errors
-    /// [`Error::TapCount`] unless there are `cols * rows` of them; [`Error::Parameter`] if `cols`
-    /// or `rows` is not in `1..=MAX_EXTENT` or a tap is not finite.
+    /// [`Error::TapCount`] unless there are `cols * rows` taps; [`Error::Parameter`] if `cols` or
+    /// `rows` is not in `1..=MAX_EXTENT` or a tap is not finite.
     pub fn from_taps(cols: usize, rows: usize, taps: &[f32]) -> Result<Self> {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32.
-    /// Bytes made of bytes are exact sums over these taps, each rounded to a whole number of up to
-    /// 45 bits over one divisor; [`Filter::form`] says which.
+    /// As [`Filter::from_taps`], for taps in double precision. Kernels use each tap rounded to f32.
+    /// For bytes in and bytes out, results are exact sums over these taps, each rounded to an
+    /// integer of at most 45 bits over one divisor: see [`Filter::form`].
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -188,7 +193,7 @@ impl Filter {
         Self::dense(cols, rows, copied(taps)?)
     }
 
-    /// The product of a row and a column: tap `(r, c)` is `column[r] * row[c]`.
+    /// A filter from a row and a column: tap `(r, c)` is `column[r] * row[c]`.
     ///
     /// ```
     /// let sobel = apron::Filter::separable(&[-1.0, 0.0, 1.0], &[1.0, 2.0, 1.0])?;
@@ -197,8 +202,8 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Parameter`] if one of them is empty or longer than [`Filter::MAX_EXTENT`], or if a
-    /// tap or a product of two is not finite or too great for an f32.
+    /// [`Error::Parameter`] if `row` or `column` is empty or longer than [`Filter::MAX_EXTENT`], or
+    /// if a tap or a product of two taps is not finite or too great for an f32.
     pub fn separable(row: &[f32], column: &[f32]) -> Result<Self> {
         Self::product(widened(row)?, widened(column)?)
     }
@@ -211,7 +216,8 @@ impl Filter {
         Self::product(copied(row)?, copied(column)?)
     }
 
-    /// The same taps with another anchor: the cell that lies on the output pixel.
+    /// The same taps with another anchor, the cell that lies on the output pixel: column `x`, row
+    /// `y`.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of
@@ -235,8 +241,8 @@ impl Filter {
         Ok(self)
     }
 
-    /// The filter rotated by 180 degrees, with its anchor: correlation with it is true convolution
-    /// with the original filter, as SciPy's `convolve`.
+    /// The filter and its anchor rotated by 180 degrees. Correlation with the rotated filter is
+    /// true convolution with the original, as in SciPy's `convolve`.
     #[must_use]
     pub fn flipped(mut self) -> Self {
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
@@ -258,14 +264,13 @@ impl Filter {
             }
         }
         self.preset = None;
-        // Found again rather than reversed, so that the terms are those of a filter made from these
-        // taps.
+        // Found again rather than reversed, so that the terms equal those of a filter made from
+        // these taps.
         self.sum = self.found_sum();
         self
     }
 
-    /// Whether the taps, and the terms that they are computed by, are the same when rotated by 180
-    /// degrees.
+    /// Whether the taps and the terms of their sum are the same after rotation by 180 degrees.
     fn is_symmetric(&self) -> bool {
         let same = |taps: &[f64]| taps.iter().eq(taps.iter().rev());
         let pair = |row: &[f64], column: &[f64]| same(row) && same(column);
@@ -288,29 +293,31 @@ impl Filter {
         self.rows
     }
 
-    /// Column and row of the cell that lies on the output pixel.
+    /// Column and row of the cell that lies on the output pixel, from 0.
     pub fn anchor(&self) -> (usize, usize) {
         self.anchor
     }
 
-    /// What the filter was made from. A table whose factors were detected stays a table.
+    /// The form in which the filter was given. A table whose factors were detected stays a table.
     ///
-    /// It decides the bytes that are made of bytes. The taps are whole numbers over one divisor. A
-    /// byte is the exact sum of taps times bytes over that divisor, rounded half to even and
-    /// saturated. Whole numbers have no order, so neither has a byte.
+    /// For bytes in and bytes out, the form decides the result. The taps become integers over one
+    /// divisor. A result is the exact sum of taps times bytes over that divisor, rounded half to
+    /// even and saturated. Integer sums are exact in any order, so a result does not depend on the
+    /// order of summation.
     ///
-    /// 1. A mean: every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
-    ///    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of
-    ///    any size; or the same k/d rounded to f32, for d of at most 65,536. The taps are the k,
-    ///    the divisor is d. A product is a mean if its row and its column are.
-    /// 2. A product, or a sum of products and of the pixel itself: the row is
-    ///    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column
-    ///    likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a
-    ///    sum share a and b, the least of each; where the pixel's factor is beyond
-    ///    `2^(74 - a - b)`, b is less.
+    /// 1. A mean: every tap is k/d rounded to f64, for integers k and one d of at most 65,536, the
+    ///    least that fits. Failing that, all taps are the same 1/d rounded to f64, for an integer d
+    ///    of at most 2^45; or the same k/d rounded to f32, for d of at most 65,536. The integer
+    ///    taps are the k, and the divisor is d. A product is a mean if its row and its column are.
+    /// 2. A product, or a sum of products and the pixel itself: the row is `round-half-even(t 2^a)`
+    ///    with the greatest a for which `sum |r| <= 2^37`. The column uses b likewise. An integer
+    ///    tap is the exact product, and the divisor is `2^(a + b)`. All terms of a sum share a and
+    ///    b, the least over the terms. If the pixel's factor exceeds `2^(74 - a - b)`, b is
+    ///    reduced.
     /// 3. A table: `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
     ///
-    /// `t` is the tap in f64. The k of a mean add up to no more than the numbers of its form may.
+    /// `t` is the tap in f64. A mean counts only if its k satisfy the limit of their form:
+    /// `255 sum |k| <= 2^53` for a table, `sum |k| <= 2^37` for a row and for a column.
     ///
     /// ```
     /// use apron::{Filter, Form};
@@ -329,19 +336,20 @@ impl Filter {
         }
     }
 
-    /// Whether the taps are the product of a column and a row.
+    /// Whether the taps are the product of a row and a column.
     pub fn is_separable(&self) -> bool {
         self.factors().is_some()
     }
 
-    /// The row and the column whose product the taps are, if the filter is separable.
+    /// The row and the column whose product gives the taps, if the filter is separable.
     pub fn separated(&self) -> Option<(&[f64], &[f64])> {
         self.factors().map(|factors| (&factors.row[..], &factors.column[..]))
     }
 
-    /// The rows and columns whose products add up to the taps, and what the tap on the output pixel
-    /// is greater than their sum, if the filter does not separate but is computed so:
-    /// [`Family::Separable`](crate::Family::Separable) says in which order.
+    /// The sum that computes the filter, if the filter is not separable but a sum of products is
+    /// much less arithmetic. Returns the point, which is added to the tap on the output pixel, and
+    /// the terms: rows and columns whose products add up to the other taps.
+    /// [`Family::Separable`](crate::Family::Separable) gives the order of the sums.
     ///
     /// ```
     /// use apron::Filter;
@@ -363,7 +371,7 @@ impl Filter {
         }
     }
 
-    /// The taps row by row, unless only their factors are kept.
+    /// The taps row by row, if they are stored; a product stores only its factors.
     pub(crate) fn dense_f64(&self) -> Option<&[f64]> {
         match &self.taps {
             Taps::Dense { taps, .. } => Some(taps),
@@ -371,8 +379,8 @@ impl Filter {
         }
     }
 
-    /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few
-    /// enough for an f32.
+    /// A number of which all taps are integer multiples, up to rounding in f64, if an f32 holds the
+    /// multiples exactly.
     #[cfg(feature = "gpu")]
     pub(crate) fn unit(&self) -> Option<f64> {
         match &self.taps {
@@ -383,9 +391,8 @@ impl Filter {
         }
     }
 
-    /// The products that add up to the taps, if the filter knows them, they are more than one, and
-    /// much fewer to compute. Products with a point need the anchor in the middle, where the point
-    /// is added.
+    /// The sum of products, if the filter has one, is not separable, and the sum is much less
+    /// arithmetic. A sum with a point needs the anchor in the middle, where the point is added.
     pub(crate) fn sum(&self) -> Option<&Sum> {
         let here = |sum: &&Sum| sum.point == 0.0 || self.anchor == (self.cols / 2, self.rows / 2);
         self.sum
@@ -399,17 +406,17 @@ impl Filter {
         self.sum.as_ref().filter(|sum| sum.is_given)
     }
 
-    /// A value that follows from the filter alone: computed on first use and kept with the filter.
+    /// A value that depends on the filter alone, computed on first use and kept with the filter.
     pub(crate) fn fact<T: Fact>(&self) -> Arc<T> {
         self.facts.get(|| T::of(self))
     }
 
-    /// Called wherever taps or the anchor change.
+    /// Drops cached values. Called wherever taps or the anchor change.
     fn forget_facts(&mut self) {
         (self.bytes, self.facts) = (OnceLock::new(), Facts::default());
     }
 
-    /// The filter for bytes made of bytes.
+    /// The filter for bytes in and bytes out, computed on first use.
     pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
         if self.bytes.get().is_none() {
             let whole = self.whole()?;
@@ -419,7 +426,7 @@ impl Filter {
         Ok(self.bytes.get().expect("it was set"))
     }
 
-    /// The whole numbers that define a byte.
+    /// The integer taps for bytes in and bytes out.
     fn whole(&self) -> Result<Whole> {
         match self.form() {
             Form::Table(taps) => Whole::of_table(taps),
@@ -432,19 +439,19 @@ impl Filter {
         }
     }
 
-    /// Two products that add up to taps given one by one, where that is much fewer to compute.
+    /// Two products that add up to a table of taps, if they are much less arithmetic.
     fn found_sum(&self) -> Option<Sum> {
         let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else {
             return None;
         };
         let terms = factor::two_products(self.cols, self.rows, taps)?;
-        // Terms that cancel each other would lose what the taps have.
+        // Terms that cancel each other would lose precision of the taps.
         let near = |sum: &Sum| sum.weight() <= 4.0 * self.weight();
         Some(Sum { point: 0.0, terms: terms.into(), is_given: false }).filter(near)
     }
 
-    /// The rows and columns whose products the separable family adds up: one of each if the filter
-    /// separates, else those of its sum.
+    /// The rows and columns whose products the separable family adds up: one pair if the filter is
+    /// separable, otherwise the terms of its sum.
     pub(crate) fn products(&self) -> Vec<(&[f64], &[f64])> {
         let of_sum = || {
             self.sum()
@@ -455,7 +462,7 @@ impl Filter {
         self.separated().map_or_else(|| of_sum().collect(), |pair| vec![pair])
     }
 
-    /// Whether so many products of a row and a column are much fewer to compute than all taps.
+    /// Whether `terms` products of a row and a column are much less arithmetic than all taps.
     fn is_worth(&self, terms: usize) -> bool {
         2 * terms * (self.cols + self.rows) < self.cols.saturating_mul(self.rows)
     }
@@ -601,7 +608,7 @@ fn copied(taps: &[f64]) -> Result<Vec<f64>> {
     Ok(copy)
 }
 
-/// Checks that a filter, and the filter flipped, read back as they print.
+/// Checks that the text of a filter, and of the flipped filter, parses to an equal filter.
 #[cfg(test)]
 fn reads_back(text: &str) {
     let read =
@@ -684,8 +691,8 @@ mod tests {
 
     #[test]
     fn equal_filters_compute_the_same() {
-        // Zeros of both signs, windows of one shape, rows beside columns, anchors, terms that
-        // presets know and that are found.
+        // Zeros of both signs, windows of one shape, rows and columns, anchors, and terms both from
+        // presets and found in the taps.
         let mut filters = Vec::new();
         for taps in [[0.0, 1.0, 2.0], [-0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 2.0, 1.0]] {
             for (cols, rows) in [(3, 1), (1, 3)] {

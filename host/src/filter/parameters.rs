@@ -1,20 +1,20 @@
-//! Parameters of presets, and how text gives them.
+//! Parameters of presets, and their text form.
 
 use super::Filter;
 use crate::{Error, Result};
 
-/// A filter with a name: the name in text, and its parameters.
+/// A named filter with parameters, as the text form of [`Filter`] reads it.
 #[derive(Clone, Copy)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
-    /// One line on what it does.
+    /// A one-line summary of the effect.
     pub summary: &'static str,
-    /// Other names for it.
+    /// Other accepted names.
     pub aliases: &'static [&'static str],
-    /// The parameters that may follow the name. A number without a name is the first one's.
+    /// The parameters that may follow the name. A number without a name sets the first parameter.
     pub parameters: &'static [Parameter],
-    /// The parameters that must be given, in words; empty if none must.
+    /// The required parameters, in words; empty if none is required.
     pub needs: &'static str,
     pub(super) build: fn(&Given<'_>) -> Result<Filter>,
 }
@@ -24,7 +24,7 @@ pub struct Preset {
 pub struct Parameter {
     /// The name.
     pub name: &'static str,
-    /// Other names for it.
+    /// Other accepted names.
     pub aliases: &'static [&'static str],
     /// Its meaning, its unit and its default.
     pub meaning: &'static str,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Preset {
     }
 }
 
-/// The parameters that a text gives to a preset.
+/// The parameters that a text passes to a preset.
 pub(super) struct Given<'a> {
     text: &'a str,
     preset: &'a Preset,
@@ -50,8 +50,8 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Reads what follows the name: `name=value`, with commas between; in the first, the first
-    /// parameter's name may be left out.
+    /// Reads the text after the preset's name: `name=value` pairs separated by commas. The first
+    /// pair may leave out the name, which then is the first parameter's.
     pub(super) fn read(text: &'a str, preset: &'a Preset, rest: Option<&'a str>) -> Result<Self> {
         let mut given = Self { text, preset, values: Vec::new() };
         for (index, part) in rest.into_iter().flat_map(|rest| rest.split(',')).enumerate() {
@@ -101,7 +101,7 @@ impl<'a> Given<'a> {
         self.value(name).map(read).transpose()
     }
 
-    /// Standard deviations along x and y, from `sigma` or from both of `sigma-x` and `sigma-y`.
+    /// Standard deviations along x and y, from `sigma` or from `sigma-x` and `sigma-y` together.
     pub(super) fn sigmas(&self) -> Result<Option<(f64, f64)>> {
         match (self.number("sigma")?, self.number("sigma-x")?, self.number("sigma-y")?) {
             (Some(sigma), None, None) => Ok(Some((sigma, sigma))),
@@ -113,7 +113,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Columns and rows, from `size`, from `radius`, or from both of `cols` and `rows`.
+    /// Columns and rows, from `size`, from `radius`, or from `cols` and `rows` together.
     pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
         let radius = self.whole("radius")?.map(|radius| radius.saturating_mul(2).saturating_add(1));
         match (self.whole("size")?, radius, self.whole("cols")?, self.whole("rows")?) {
@@ -144,7 +144,7 @@ pub(super) fn syntax(text: &str, reason: impl Into<String>) -> Error {
     Error::FilterSyntax { text: brief(text), reason: reason.into() }
 }
 
-/// The text shortened for a message of one line.
+/// The text shortened to 60 characters without control characters, for a one-line message.
 pub(super) fn brief(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut brief: String = text
@@ -159,7 +159,7 @@ pub(super) fn brief(text: &str) -> String {
     brief
 }
 
-/// A decimal number, or a fraction of two.
+/// Reads a decimal number, or a fraction of two.
 pub(super) fn number(text: &str, number: &str) -> Result<f64> {
     let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
     let value = match number.split_once('/') {

@@ -1,12 +1,13 @@
-//! Presets: filters with a name. A new preset needs a constructor and texts in the tests here, and
-//! a row in the table `Filter::PRESETS`, which the text form, the messages and the help read.
+//! Presets: filters with a name. A new preset needs a constructor, text forms in the tests here,
+//! and a row in the table `Filter::PRESETS`. The text form, the messages and the help read that
+//! table.
 
 use std::f64::consts::PI;
 
 use super::{Filter, Sum, check_extents};
 use crate::{Error, Result};
 
-/// A filter whose taps are written here, so that no input can make it fail.
+/// A filter whose taps are constants in this file, so that construction cannot fail.
 fn constant(filter: Result<Filter>) -> Filter {
     filter.expect("taps written in the source are legal")
 }
@@ -17,19 +18,19 @@ impl Filter {
         constant(Self::product(vec![1.0], vec![1.0])).called("identity")
     }
 
-    /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius,
-    /// `int(4 * sigma + 0.5)`; the taps sum to 1. A `sigma` below 0.125 gives the identity.
+    /// A Gaussian of standard deviation `sigma`, in pixels, with SciPy's radius,
+    /// `int(4 * sigma + 0.5)`. The taps sum to 1. A `sigma` below 0.125 gives the identity.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most
-    /// [`Filter::MAX_EXTENT`].
+    /// [`Error::Parameter`] unless `sigma` is finite, above 0, and small enough for a window of at
+    /// most [`Filter::MAX_EXTENT`] taps.
     pub fn gaussian(sigma: f64) -> Result<Self> {
         let taps = gaussian_taps(sigma, gaussian_size("sigma", sigma)?)?;
         Ok(Self::separable_f64(&taps, &taps)?.called(format!("gaussian:sigma={sigma}")))
     }
 
-    /// A Gaussian with a standard deviation for each axis: `sigma_x` along rows, `sigma_y` along
-    /// columns. Each axis is cut off at its own radius, as by [`Filter::gaussian`].
+    /// A Gaussian with a standard deviation for each axis, in pixels: `sigma_x` along rows,
+    /// `sigma_y` along columns. Each axis has its own radius, as in [`Filter::gaussian`].
     ///
     /// ```
     /// use apron::Filter;
@@ -41,15 +42,15 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// As [`Filter::gaussian`], for each of the two.
+    /// As for [`Filter::gaussian`], for each of the two.
     pub fn gaussian_xy(sigma_x: f64, sigma_y: f64) -> Result<Self> {
         let row = gaussian_taps(sigma_x, gaussian_size("sigma-x", sigma_x)?)?;
         let column = gaussian_taps(sigma_y, gaussian_size("sigma-y", sigma_y)?)?;
         Ok(Self::product(row, column)?.called(format!("gaussian:{}", sigma_text(sigma_x, sigma_y))))
     }
 
-    /// A Gaussian of standard deviation `sigma` in a window of `cols` by `rows` taps, which sum
-    /// to 1.
+    /// A Gaussian of standard deviation `sigma`, in pixels, in a window of `cols` by `rows` taps.
+    /// The taps sum to 1.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is finite and above 0 and the sizes are in
@@ -59,11 +60,11 @@ impl Filter {
         Self::gaussian_xy_sized(sigma, sigma, cols, rows)
     }
 
-    /// A Gaussian with a standard deviation for each axis in a window of `cols` by `rows` taps,
-    /// which sum to 1.
+    /// A Gaussian with a standard deviation for each axis, in pixels, in a window of `cols` by
+    /// `rows` taps. The taps sum to 1.
     ///
     /// # Errors
-    /// As [`Filter::gaussian_sized`], for each of the two.
+    /// As for [`Filter::gaussian_sized`], for each of the two.
     pub fn gaussian_xy_sized(sigma_x: f64, sigma_y: f64, cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
         check_sigma("sigma-x", sigma_x)?;
@@ -73,8 +74,8 @@ impl Filter {
             .called(name))
     }
 
-    /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that
-    /// size, `0.3 * ((size - 1) / 2 - 1) + 0.8` along each axis; the taps sum to 1.
+    /// A Gaussian in a window of `cols` by `rows` taps. The standard deviation of each axis is
+    /// OpenCV's for that size, `0.3 * ((size - 1) / 2 - 1) + 0.8`. The taps sum to 1.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
@@ -91,15 +92,15 @@ impl Filter {
     /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
     pub fn box_filter(cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
-        // A row of ones, so that the row pass rounds nothing and every tap is 1 / (cols * rows),
-        // rounded once.
+        // A row of ones: the row pass rounds nothing, and every tap is 1 / (cols * rows), rounded
+        // once.
         let row = filled(1.0, cols)?;
         let column = filled(1.0 / (cols as f64 * rows as f64), rows)?;
         Ok(Self::product(row, column)?.called(format!("box:{}", size_text(cols, rows))))
     }
 
-    /// The image minus `amount` times its Laplacian (4 neighbours); with 1, the usual
-    /// `0 -1 0; -1 5 -1; 0 -1 0`.
+    /// The image minus `amount` times its Laplacian with 4 neighbours. An `amount` of 1 gives the
+    /// usual `0 -1 0; -1 5 -1; 0 -1 0`.
     ///
     /// # Errors
     /// [`Error::Parameter`] if `amount` is not finite.
@@ -111,11 +112,11 @@ impl Filter {
     }
 
     /// Unsharp mask: the image plus `amount` times the difference between the image and its
-    /// Gaussian blur of `sigma`.
+    /// Gaussian blur of standard deviation `sigma`, in pixels.
     ///
     /// # Errors
     /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite;
-    /// [`Error::HostMemory`] if there is no room for the taps.
+    /// [`Error::HostMemory`] if there is not enough memory for the taps.
     pub fn unsharp(sigma: f64, amount: f64) -> Result<Self> {
         check_amount(amount)?;
         let size = gaussian_size("sigma", sigma)?;
@@ -140,7 +141,7 @@ impl Filter {
         constant(Self::sobel_y_sized(3))
     }
 
-    /// [`Filter::sobel_x`] of another size, with the taps of OpenCV's `getDerivKernels`, not
+    /// [`Filter::sobel_x`] with `size` by `size` taps: those of OpenCV's `getDerivKernels`, not
     /// normalised.
     ///
     /// # Errors
@@ -200,16 +201,16 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("laplacian:neighbours={neighbours}")))
     }
 
-    /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius,
+    /// Laplacian of a Gaussian of standard deviation `sigma`, in pixels, with SciPy's radius,
     /// `int(4 * sigma + 0.5)`.
     ///
-    /// As SciPy's `gaussian_laplace`, except that the remainder of the cut-off is subtracted, so
-    /// that a flat image gives 0.
+    /// Equals SciPy's `gaussian_laplace`, except that the sum of the truncated second derivative is
+    /// subtracted, so that a flat image gives 0.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a
-    /// Laplacian) and small enough for [`Filter::MAX_EXTENT`]; [`Error::HostMemory`] if there is no
-    /// room for the taps.
+    /// [`Error::Parameter`] unless `sigma` is at least 0.5 and small enough for
+    /// [`Filter::MAX_EXTENT`]. Below 0.5 the window has too few samples for a Laplacian.
+    /// [`Error::HostMemory`] if there is not enough memory for the taps.
     pub fn laplacian_of_gaussian(sigma: f64) -> Result<Self> {
         if sigma < 0.5 {
             return Err(bad_sigma("sigma", sigma, "at least 0.5 for a Laplacian of Gaussian"));
@@ -234,13 +235,13 @@ impl Filter {
             .called(format!("log:sigma={sigma}")))
     }
 
-    /// Difference of Gaussians: that of standard deviation `sigma` minus that of `wider`, both in
-    /// the window of the wider one, of SciPy's radius, `int(4 * sigma + 0.5)`. A flat image
-    /// gives 0.
+    /// Difference of Gaussians: the Gaussian of standard deviation `sigma` minus the Gaussian of
+    /// standard deviation `wider`, in pixels. Both have the window of the wider one, with SciPy's
+    /// radius, `int(4 * sigma + 0.5)`. A flat image gives 0.
     ///
     /// # Errors
     /// [`Error::Parameter`] as for [`Filter::gaussian`], for each of the two; [`Error::HostMemory`]
-    /// if there is no room for the taps.
+    /// if there is not enough memory for the taps.
     pub fn difference_of_gaussians(sigma: f64, wider: f64) -> Result<Self> {
         let size = gaussian_size("sigma", sigma)?.max(gaussian_size("wider", wider)?);
         let (narrow, wide) = (gaussian_taps(sigma, size)?, gaussian_taps(wider, size)?);
@@ -262,14 +263,14 @@ impl Filter {
             .called("emboss")
     }
 
-    /// The mean along a line through the pixel, as from a camera that moved by `length` pixels;
-    /// `angle` in degrees, counter-clockwise from the x axis. A tap falls off linearly with its
-    /// distance from the line.
+    /// Motion blur: the mean along a line through the pixel, `length` pixels long. `angle` is in
+    /// degrees, counter-clockwise from the x axis. A tap falls off linearly with its distance from
+    /// the line.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `length` is at least 1 and small enough for
-    /// [`Filter::MAX_EXTENT`] and `angle` is finite; [`Error::HostMemory`] if there is no room for
-    /// the taps.
+    /// [`Filter::MAX_EXTENT`] and `angle` is finite; [`Error::HostMemory`] if there is not enough
+    /// memory for the taps.
     pub fn motion(length: f64, angle: f64) -> Result<Self> {
         let longest = (Self::MAX_EXTENT - 1) as f64;
         if !(1.0..=longest).contains(&length) {
@@ -312,7 +313,8 @@ impl Filter {
     }
 }
 
-/// The taps of a Gaussian of this standard deviation, by SciPy's radius. Errors call it `name`.
+/// The number of taps of a Gaussian with SciPy's radius for `sigma`. Errors call the parameter
+/// `name`.
 fn gaussian_size(name: &'static str, sigma: f64) -> Result<usize> {
     check_sigma(name, sigma)?;
     let radius = (4.0 * sigma + 0.5).floor();
@@ -351,18 +353,18 @@ fn check_amount(amount: f64) -> Result<()> {
     })
 }
 
-/// Samples of a Gaussian about the middle of `size` cells; they sum to 1.
+/// Samples of a Gaussian, centred on `size` cells; they sum to 1.
 fn gaussian_taps(sigma: f64, size: usize) -> Result<Vec<f64>> {
     let middle = (size - 1) as f64 / 2.0;
     let mut taps = crate::memory::reserve(size)?;
     taps.extend((0..size).map(|index| {
-        // The quotient first: the square of a tiny sigma is 0.
+        // Divide before squaring: the square of a tiny sigma underflows to 0.
         let x = (index as f64 - middle) / sigma;
         (-0.5 * x * x).exp()
     }));
     if taps[size / 2] == 0.0 {
-        // An even window has no cell in the middle, and none that a tiny sigma reaches: the limit
-        // is its two middle cells.
+        // An even window has no centre cell. For a tiny sigma all samples underflow to 0: the limit
+        // is equal taps in the two middle cells.
         taps[size / 2 - 1..=size / 2].fill(1.0);
     }
     normalise(&mut taps);
@@ -380,7 +382,7 @@ fn filled(tap: f64, len: usize) -> Result<Vec<f64>> {
     Ok(taps)
 }
 
-/// Sum of the products of rows and columns of one size, row by row.
+/// The sum of the outer products of rows and columns, all of one size, row by row.
 fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
     let size = terms[0].0.len();
     let mut taps = crate::memory::reserve(size.saturating_mul(size))?;
@@ -426,7 +428,7 @@ fn size_text(cols: usize, rows: usize) -> String {
     if cols == rows { format!("size={cols}") } else { format!("cols={cols},rows={rows}") }
 }
 
-/// Sine and cosine of an angle in degrees, exact for quarter turns.
+/// Sine and cosine of an angle in degrees, exact for multiples of 90 degrees.
 fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     let turn = angle.rem_euclid(360.0);
     if turn % 90.0 == 0.0 {
@@ -509,7 +511,7 @@ mod tests {
         assert_eq!(taps("motion:length=1,angle=77"), [1.0]);
         let upright: Filter = "motion:length=5,angle=-90".parse().unwrap();
         assert_eq!((upright.cols(), upright.rows()), (1, 5));
-        // Upwards to the right: bright at the upper right corner and the lower left one.
+        // A line to the upper right: the upper right and lower left corners are bright.
         let slanted: Filter = "motion:length=9,angle=45".parse().unwrap();
         assert_eq!((slanted.cols(), slanted.rows()), (7, 7));
         assert!(slanted.tap(1, 5) > 0.05 && slanted.tap(5, 1) > 0.05);
@@ -530,7 +532,7 @@ mod tests {
 
     #[test]
     fn gaussians_are_those_of_scipy_and_opencv() {
-        // scipy.ndimage.gaussian_filter's weights for sigma 1, from the middle.
+        // SciPy's `gaussian_filter` weights for sigma 1, from the centre.
         let gaussian = Filter::gaussian(1.0).unwrap();
         let (row, _) = gaussian.separated().unwrap();
         let expected = [

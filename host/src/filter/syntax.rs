@@ -7,7 +7,8 @@ use super::parameters::{Given, brief, number, syntax};
 use super::{Filter, Taps};
 use crate::{Error, Gradient, Result};
 
-/// The command line, files and messages share one grammar; a [`Filter`] prints in it as it reads.
+/// The grammar of filters on the command line, in files and in messages. A [`Filter`] prints in the
+/// grammar that it reads.
 ///
 /// ```text
 /// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
@@ -19,11 +20,11 @@ use crate::{Error, Gradient, Result};
 /// number    = decimal [ "/" decimal ]
 /// ```
 ///
-/// | filter | example | what it says |
+/// | filter | example | meaning |
 /// | --- | --- | --- |
-/// | a preset | `gaussian:sigma=2,size=9`, `gaussian:2`, `gaussian:sigma-x=3,sigma-y=1` | its name and parameters are in [`Filter::PRESETS`] |
+/// | a preset | `gaussian:sigma=2,size=9`, `gaussian:2`, `gaussian:sigma-x=3,sigma-y=1` | name and parameters from [`Filter::PRESETS`] |
 /// | any taps | `taps:0 1 0; 1 -4 1; 0 1 0` | read by [`Filter::parse_taps`] |
-/// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | the product of both |
+/// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | the product of the two |
 /// | another anchor | `box:size=4@1,1` | column and row of the cell on the output pixel |
 ///
 /// ```
@@ -72,7 +73,7 @@ impl FromStr for Filter {
     }
 }
 
-/// Prints what `FromStr` reads back as an equal filter.
+/// Prints text that `FromStr` reads back as an equal filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.preset, &self.taps) {
@@ -101,7 +102,8 @@ impl fmt::Display for Filter {
 fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
     for (index, tap) in taps.iter().enumerate() {
         f.write_str(if index == 0 { "" } else { " " })?;
-        // The shortest digits of the f64. Very small and very large taps would need many zeros.
+        // The shortest decimal that reads back as the same f64; very small and very large taps in
+        // scientific notation.
         if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) {
             write!(f, "{tap}")?
         } else {
@@ -112,9 +114,9 @@ fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
 }
 
 impl Filter {
-    /// Reads taps from text: rows end at `;` or at the end of a line, numbers are separated by
-    /// blanks or a comma, and may be fractions. What follows `#` in a line is a comment; blank rows
-    /// do not count.
+    /// Reads taps from text. Rows end at `;` or at the end of a line. Numbers are separated by
+    /// blanks or a comma, and may be fractions. `#` starts a comment that ends with the line. Blank
+    /// rows do not count.
     ///
     /// ```
     /// use apron::Filter;
@@ -130,8 +132,8 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// [`Error::FilterSyntax`] if a number cannot be read, a row differs in length from the first,
-    /// or there are none; else as [`Filter::from_taps_f64`].
+    /// [`Error::FilterSyntax`] if a number cannot be read, if a row differs in length from the
+    /// first, or if there are no taps; otherwise as [`Filter::from_taps_f64`].
     pub fn parse_taps(text: &str) -> Result<Self> {
         let (mut taps, mut cols, mut rows) = (Vec::new(), 0, 0);
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());

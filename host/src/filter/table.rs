@@ -10,7 +10,7 @@ const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
 const SIZE: Parameter = parameter("size", "tap columns and rows");
 const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
 const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
-// Pillow calls it so.
+// Pillow calls sigma `radius`.
 const SIGMA: Parameter =
     Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
 const SIGMA_X: Parameter =
@@ -20,8 +20,8 @@ const SIGMA_Y: Parameter =
 const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
-    /// Every preset and its parameters: the table that the text form reads. The first parameter's
-    /// name may be left out: `gaussian:2`.
+    /// Every preset and its parameters: the table that the text form reads. A number without a name
+    /// sets the first parameter: `gaussian:2`.
     ///
     /// | filter | example | parameters |
     /// | --- | --- | --- |

@@ -1,13 +1,13 @@
-//! A filter's whole taps as a filter in f64.
+//! A filter's integer taps as a filter in f64.
 
 use super::factor::{Factors, RowAndColumn};
 use super::whole::{Divisor, Whole, WholeTaps};
 use super::{Filter, Sum, Taps};
 
 impl Whole {
-    /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a
-    /// power of two, and correctly rounded if it is a mean's. What is estimated is estimated with
-    /// these.
+    /// The filter whose f64 taps are the integer taps over their divisor. For a power of two the
+    /// taps are exact, for a mean they are correctly rounded. Cost and error estimates use this
+    /// filter.
     pub(super) fn view(&self, filter: &Filter) -> Filter {
         let mut view = filter.clone();
         view.forget_facts();

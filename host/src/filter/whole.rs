@@ -1,68 +1,68 @@
-//! A filter's taps in whole numbers, which define a byte made of bytes.
+//! Integer taps of a filter, for bytes in and bytes out.
 //!
-//! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over
-//! that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a
-//! byte. The form that the filter was given in ([`Filter::form`](crate::Filter::form)) decides
-//! which whole numbers:
+//! A result is the exact sum of integer taps times bytes over one divisor, rounded half to even and
+//! saturated. Integer sums are exact in any order, so a result does not depend on the order of
+//! summation. The form in which the filter was given ([`Filter::form`](crate::Filter::form))
+//! decides the integers:
 //!
-//! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the
-//!    least that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any
-//!    size; or the same k/d rounded to f32, for d of at most 65,536. The taps are the k, the
-//!    divisor is d. A product of a row and a column is a mean if both are: its divisor is the
-//!    product of theirs.
-//! 2. **A product, or a sum of products and of the pixel itself**, as an unsharp mask is. The row
-//!    is `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column
-//!    likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a sum
-//!    share a and b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is
-//!    less.
+//! 1. **A mean.** Every tap is k/d rounded to f64, for integers k and one d of at most 65,536, the
+//!    least that fits. Failing that, all taps are the same 1/d rounded to f64, for an integer d of
+//!    at most 2^45; or the same k/d rounded to f32, for d of at most 65,536. The integer taps are
+//!    the k, and the divisor is d. A product of a row and a column is a mean if both are: its
+//!    divisor is the product of theirs.
+//! 2. **A product, or a sum of products and the pixel itself**, as an unsharp mask. The row is
+//!    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`. The column uses b
+//!    likewise. An integer tap is the exact product, and the divisor is `2^(a + b)`. All terms of a
+//!    sum share a and b, the least over the terms. If the pixel's factor exceeds `2^(74 - a - b)`,
+//!    b is reduced.
 //! 3. **A table.** `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
 //!
-//! t is the tap in f64, as the filter holds it. The exponents may be negative. The k of a mean add
-//! up to no more than the numbers of its form may (`255 sum |k| <= 2^53`, `sum |k| <= 2^37`).
+//! t is the tap in f64, as the filter stores it. The exponents may be negative. A mean counts only
+//! if its k satisfy the limit of their form (`255 sum |k| <= 2^53`, `sum |k| <= 2^37`).
 //!
-//! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over
+//! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order. Sums over
 //! a product fit 128 bits.
 
 use crate::Result;
 
-/// The greatest d of a mean whose taps are not all 1/d.
+/// The greatest d of a mean, unless all its taps are 1/d.
 const GREATEST_DIVISOR: u64 = 1 << 16;
 
 /// The greatest `sum |r|` of a row and of a column.
 const FACTOR_SUM: u64 = 1 << 37;
 
-/// The greatest `sum |w|` of a table: sums over bytes stay below 2^53.
+/// The greatest `sum |w|` of a table, so that sums over bytes stay below 2^53.
 const TABLE_SUM: u64 = (1 << 53) / 255;
 
-/// A filter's taps in whole numbers.
+/// A filter's integer taps and their divisor.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Whole {
     pub(crate) taps: WholeTaps,
     pub(crate) divisor: Divisor,
 }
 
-/// Numerators.
+/// The integer taps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WholeTaps {
     /// Row by row.
     Table(Vec<i64>),
-    /// Rows and columns whose products add up, and what the rows' and the columns' taps are divided
-    /// by: together that is the divisor. The point is the numerator of the pixel itself, which lies
-    /// under the cell in the middle of the window, `(cols / 2, rows / 2)`.
+    /// Rows and columns whose products add up. `divisors` are the divisors of the rows and of the
+    /// columns; their product is [`Whole::divisor`]. `point` is the numerator of the pixel itself,
+    /// added under the window's middle cell, `(cols / 2, rows / 2)`.
     Products { terms: Vec<(Vec<i64>, Vec<i64>)>, point: i128, divisors: (Divisor, Divisor) },
 }
 
-/// What numerators are divided by.
+/// The divisor of integer taps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Divisor {
-    /// A mean's.
+    /// The divisor of a mean.
     Number(u64),
     /// 2 to this power, which may be negative.
     PowerOfTwo(i32),
 }
 
 impl Divisor {
-    /// The byte that a sum of numerators makes: the quotient rounded half to even, saturated.
+    /// The result byte for a sum of numerators: the quotient rounded half to even, saturated.
     pub(crate) fn byte(self, sum: i128) -> u8 {
         if sum <= 0 {
             return 0;
@@ -86,7 +86,7 @@ impl Divisor {
         (quotient + i128::from(up)).min(255) as u8
     }
 
-    /// What one numerator counts, rounded to f64.
+    /// The value of a numerator of 1, rounded to f64.
     pub(crate) fn unit(self) -> f64 {
         match self {
             Self::Number(divisor) => 1.0 / divisor as f64,
@@ -144,7 +144,7 @@ impl Whole {
         };
         let across = least(&mut terms.iter().map(|term| term.0));
         let down = least(&mut terms.iter().map(|term| term.1));
-        // At most 2^74, whatever rounding adds.
+        // At most 2^74, even after rounding.
         let down = if point == 0.0 { down } else { down.min(73 - exponent(point) - across) };
         let whole = |taps: &[f64], shift: i32| {
             taps.iter().map(|&tap| rounded(tap, shift) as i64).collect::<Vec<_>>()
@@ -156,8 +156,7 @@ impl Whole {
         Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
     }
 
-    /// The numerator of each tap and their divisor, if all taps are the same part of a whole
-    /// number.
+    /// The numerator that all taps share and the divisor, if the filter is a mean with equal taps.
     pub(crate) fn mean(&self) -> Option<(i64, u64)> {
         let equal = |taps: &[i64]| taps.iter().all(|tap| *tap == taps[0]).then_some(taps[0]);
         let Divisor::Number(divisor) = self.divisor else { return None };
@@ -172,7 +171,7 @@ impl Whole {
         Some((numerator, divisor))
     }
 
-    /// The rows and columns that define a byte, if it is a product or the sum of two.
+    /// The rows and columns of the integer taps, if they are a product or a sum of two.
     pub(crate) fn two_terms(&self) -> Option<&[(Vec<i64>, Vec<i64>)]> {
         match &self.taps {
             WholeTaps::Products { terms, .. } if terms.len() <= 2 => Some(terms),
@@ -186,9 +185,9 @@ fn sum(taps: &[i64]) -> u128 {
     taps.iter().map(|tap| u128::from(tap.unsigned_abs())).sum()
 }
 
-/// The numerators of taps and their least common divisor, if they are a mean.
+/// The numerators of taps and the least common divisor that fits, if the taps are a mean.
 fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
-    /// Numerators beyond that are no counts.
+    /// The greatest numerator, and the greatest d of equal taps 1/d.
     const GREATEST: f64 = (1u64 << 45) as f64;
     let first = *taps.first()?;
     if taps.iter().all(|&tap| tap == 0.0) {
@@ -200,7 +199,7 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
         k.abs() <= GREATEST && k / divisor as f64 == tap
     };
     let all = |divisor: u64| taps.iter().map(|&tap| numerator(tap, divisor) as i64).collect();
-    // A tap that was no multiple of one part is likely to be none of the next.
+    // The tap that failed with one divisor is likely to fail with the next: test that tap first.
     let mut tells = taps.iter().position(|&tap| tap != 0.0)?;
     let mut in_all = |&divisor: &u64| {
         in_f64(taps[tells], divisor)
@@ -230,8 +229,8 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     (1..=GREATEST_DIVISOR).find(in_f32).map(|divisor| (all(divisor), divisor))
 }
 
-/// The greatest exponent for which the taps times 2 to this power, each rounded half to even, have
-/// magnitudes that add up to at most `limit`; `None` for zeros.
+/// The greatest exponent for which the magnitudes of the taps times 2 to this power, each rounded
+/// half to even, add up to at most `limit`; `None` if all taps are 0.
 fn greatest_shift(taps: &[f64], limit: u64) -> Option<i32> {
     let limit = u128::from(limit);
     let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
@@ -242,7 +241,7 @@ fn greatest_shift(taps: &[f64], limit: u64) -> Option<i32> {
         };
         taps.iter().try_fold(0, add).is_some()
     };
-    // One more, and the greatest tap alone is beyond the limit.
+    // With one more, the greatest tap alone exceeds the limit.
     let most = limit.ilog2() as i32 - exponent(greatest);
     (greatest != 0.0).then(|| (i32::MIN..=most).rev().find(fits).unwrap_or(0))
 }
@@ -253,8 +252,7 @@ fn exponent(value: f64) -> i32 {
     exponent + mantissa.checked_ilog2().unwrap_or(0) as i32
 }
 
-/// `value * 2^shift`, rounded half to even to a whole number of at most 2^127; 2^126 if it is
-/// greater.
+/// `value * 2^shift`, rounded half to even to an integer. Products of 2^126 or more become 2^126.
 fn rounded(value: f64, shift: i32) -> i128 {
     let (mantissa, exponent) = super::factor::split(value);
     let (mantissa, by) = (i128::from(mantissa), exponent + shift);
@@ -277,7 +275,7 @@ fn rounded(value: f64, shift: i32) -> i128 {
     if value < 0.0 { -magnitude } else { magnitude }
 }
 
-/// `value * 2^shift`, in steps that no power of two leaves the range of f64 in.
+/// `value * 2^shift`, in steps so that no power of two leaves the range of f64.
 fn scaled(value: f64, shift: i32) -> f64 {
     let mut left = shift;
     let mut value = value;
@@ -289,7 +287,7 @@ fn scaled(value: f64, shift: i32) -> f64 {
     value
 }
 
-/// 2 to a power of at most 1000 in magnitude.
+/// 2 to `exponent`, of at most 1000 in magnitude.
 fn power(exponent: i32) -> f64 {
     2f64.powi(exponent)
 }
@@ -333,7 +331,7 @@ mod tests {
         }
     }
 
-    /// The next scale is too great, and this one is not.
+    /// The next larger scale exceeds the limit, and this one does not.
     #[test]
     fn scales_are_the_greatest() {
         let mut state = 5u64;

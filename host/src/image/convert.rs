@@ -1,13 +1,13 @@
-//! Images of other crates, and slices of pixels, as views.
+//! Views of images of other crates and of slices of pixels.
 
 use super::{Image, ImageView, ImageViewMut, Pixel};
 use crate::Result;
 #[cfg(feature = "ndarray")]
 use crate::{Error, Shape};
 
-/// What [`Plan::run`](crate::Plan::run) reads: views, images, and with the features of these names
-/// `image::ImageBuffer`, and `ndarray`'s arrays of rows by columns, or of rows by columns by
-/// channels.
+/// A source of [`Plan::run`](crate::Plan::run): a view or an image. With the feature `image`, also
+/// an `image::ImageBuffer`. With the feature `ndarray`, also an array of rows by columns, or of
+/// rows by columns by channels.
 ///
 /// ```
 /// # #[cfg(feature = "image")] {
@@ -26,20 +26,20 @@ pub trait AsImage {
     /// The type of a value.
     type Value: Pixel;
 
-    /// A view of it.
+    /// A view of the image.
     ///
     /// # Errors
-    /// [`Error::Geometry`](crate::Error::Geometry) if it is empty, passes a limit, or is not laid
-    /// out as a view is.
+    /// [`Error::Geometry`](crate::Error::Geometry) if the image is empty, exceeds a limit, or is
+    /// not in memory row by row without gaps.
     fn as_image(&self) -> Result<ImageView<'_, Self::Value>>;
 }
 
-/// What [`Plan::run`](crate::Plan::run) writes; see [`AsImage`].
+/// A destination of [`Plan::run`](crate::Plan::run); see [`AsImage`].
 pub trait AsImageMut {
     /// The type of a value.
     type Value: Pixel;
 
-    /// A view of it, to write.
+    /// A view of the image, for writing.
     ///
     /// # Errors
     /// As for [`AsImage::as_image`].
@@ -98,10 +98,10 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         Self::new(pixels.as_flattened(), width, height, N)
     }
 
-    /// A copy that owns its pixels, without gaps between the rows.
+    /// A copy that owns its pixels, with contiguous rows.
     ///
     /// # Errors
-    /// [`Error::HostMemory`](crate::Error::HostMemory) if there is no room for it.
+    /// [`Error::HostMemory`](crate::Error::HostMemory) if memory cannot be allocated.
     pub fn to_image(&self) -> Result<Image<P>> {
         let shape = self.shape();
         let mut image = Image::zeroed(shape.width, shape.height, shape.channels)?;
@@ -166,8 +166,8 @@ mod buffers {
         }
     }
 
-    /// The same pixels, not copied; an error unless the buffer's pixels have as many channels, and
-    /// its `u32` room for the size.
+    /// Moves the pixels without a copy. Fails unless the buffer's pixel type has the same number of
+    /// channels and the `u32` sizes hold the image.
     impl<P> TryFrom<Image<P::Subpixel>> for ImageBuffer<P, Vec<P::Subpixel>>
     where
         P: image::Pixel<Subpixel: Pixel>,

@@ -1,15 +1,15 @@
-//! Pictures of the `image` crate, of any pixel type.
+//! Images of the crate `image`, of any pixel type.
 
 use image::{DynamicImage, ImageBuffer};
 
 use crate::image::{Image, ImageView, Pixel};
 use crate::{Error, Filter, Plan, Result};
 
-/// Filters a picture on the CPU or on the first GPU, whichever is faster (see
-/// [`Device::Auto`](crate::Device::Auto)), with [`Border::Reflect101`] outside.
+/// Filters an image on the CPU or on the first GPU, whichever is predicted to be faster (see
+/// [`Device::Auto`](crate::Device::Auto)). The border rule is [`Border::Reflect101`].
 ///
-/// The result has the picture's pixel type, and its alpha untouched. For another device or border,
-/// or for many pictures, build a [`Plan`] and see [`Plan::run_dynamic`].
+/// The result has the image's pixel type, and alpha is copied. For another device or border, or for
+/// many images, build a [`Plan`] and call [`Plan::run_dynamic`].
 ///
 /// ```
 /// use apron::Filter;
@@ -22,7 +22,8 @@ use crate::{Error, Filter, Plan, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as [`Plan::run`].
+/// [`Error::PixelFormat`] for a pixel type that this crate does not support; otherwise as
+/// [`Plan::run`].
 ///
 /// [`Border::Reflect101`]: crate::Border::Reflect101
 #[must_use = "the filtered picture is returned, not written back"]
@@ -31,7 +32,7 @@ pub fn filter(picture: &DynamicImage, filter: &Filter) -> Result<DynamicImage> {
 }
 
 impl Plan {
-    /// Filters a picture of the `image` crate. The result has the same pixel type; alpha is copied.
+    /// Filters an image of the crate `image`. The result has the same pixel type; alpha is copied.
     ///
     /// ```
     /// use apron::{Border, Device, Filter, Plan};
@@ -47,7 +48,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as
+    /// [`Error::PixelFormat`] for a pixel type that this crate does not support; otherwise as
     /// [`Plan::run`].
     #[must_use = "the filtered picture is returned, not written back"]
     pub fn run_dynamic(&self, picture: &DynamicImage) -> Result<DynamicImage> {

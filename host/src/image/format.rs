@@ -1,11 +1,11 @@
-//! How pixels are stored: the types of their values, in Rust's type system and at run time.
+//! Formats of stored pixels: value types, at compile time and at run time.
 
 use half::f16;
 
 use super::Number;
 use crate::{Error, Result};
 
-/// The type of a stored value, at run time: what [`Pixel`] is at compile time.
+/// The type of a stored value at run time, as [`Pixel`] is at compile time.
 ///
 /// ```
 /// use apron::{Pixel, Scalar};
@@ -42,17 +42,17 @@ impl Scalar {
         }
     }
 
-    /// The type's name, as Rust spells it.
+    /// The name of the type, as Rust spells it.
     pub const fn name(self) -> &'static str {
         self.name_and_bytes().0
     }
 
-    /// Bytes of a value.
+    /// Bytes per value.
     pub const fn bytes(self) -> usize {
         self.name_and_bytes().1
     }
 
-    /// The type's number in the kernels.
+    /// The type's code in the kernels.
     pub(crate) const fn code(self) -> u32 {
         use gpu_kernels::abi::scalar;
         match self {
@@ -87,11 +87,11 @@ impl std::str::FromStr for Scalar {
     }
 }
 
-/// Where the channels of a pixel are stored.
+/// The order of a pixel's channels in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
-    /// The channels of a pixel are side by side: a row is `width * channels` values.
+    /// The channels of a pixel are adjacent: a row is `width * channels` values.
     Interleaved,
     /// Each channel is a plane: all its rows, then the next channel's.
     Planar,
@@ -104,11 +104,11 @@ pub struct Format {
     pub scalar: Scalar,
     /// Values in a pixel, 1 to [`Shape::MAX_CHANNELS`](crate::Shape::MAX_CHANNELS).
     pub channels: usize,
-    /// Where the values of a pixel are stored.
+    /// The order of a pixel's values in memory.
     pub layout: Layout,
 }
 
-/// Such as `u8 x 3 interleaved`.
+/// Prints as in `u8 x 3 interleaved`.
 impl std::fmt::Display for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let layout = match self.layout {
@@ -127,21 +127,21 @@ mod sealed {
 
     /// Conversions of whole slices.
     pub trait Sealed: bytemuck::Pod {
-        /// The values, if they are bytes.
+        /// The values as bytes, if this type is u8.
         fn bytes(_: &[Self]) -> Option<&[u8]> {
             None
         }
-        /// The values, if they are bytes, to write.
+        /// The values as bytes for writing, if this type is u8.
         fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
             None
         }
-        /// The values, if they are floats, to write.
+        /// The values as f32 for writing, if this type is f32.
         fn floats_mut(_: &mut [Self]) -> Option<&mut [f32]> {
             None
         }
-        /// `Pixel::to_f32` of each.
+        /// `Pixel::to_f32` of each value.
         fn widen(values: &[Self], out: &mut [f32]);
-        /// `Pixel::from_f32` of each.
+        /// `Pixel::from_f32` of each value.
         fn narrow(values: &[f32], out: &mut [Self]);
     }
     impl Sealed for u8 {
@@ -170,7 +170,8 @@ mod sealed {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
         }
     }
-    // By slices: one by one, the crate would detect the processor's features for each value.
+    // Whole slices at once: for single values the crate `half` would detect the processor's
+    // features each time.
     impl Sealed for f16 {
         #[inline(always)]
         fn widen(values: &[Self], out: &mut [f32]) {
@@ -196,12 +197,12 @@ mod sealed {
     }
 }
 
-/// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
+/// A type that stores a channel: `u8`, `u16`, [`half::f16`] or `f32`.
 ///
 /// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated
 /// when stored.
 pub trait Pixel: sealed::Sealed + Number {
-    /// The same type as a value.
+    /// The same type as a run-time value.
     const SCALAR: Scalar;
     /// The value as f32; exact for every type.
     fn to_f32(self) -> f32;

@@ -36,7 +36,7 @@ impl Shape {
     /// Whether an image may have this shape.
     ///
     /// # Errors
-    /// [`Error::Geometry`] if a limit is passed.
+    /// [`Error::Geometry`] if a limit is exceeded.
     pub(crate) fn check(self) -> Result<()> {
         self.slice_len(self.width.saturating_mul(self.channels)).map(|_| ())
     }
@@ -91,15 +91,15 @@ pub struct ImageView<'a, P> {
     data: &'a [P],
     shape: Shape,
     stride: usize,
-    /// Whether a GPU copies from it by itself.
+    /// Whether the memory is pinned, so that a GPU can copy from it directly.
     pinned: bool,
 }
 
 impl<'a, P: Number> ImageView<'a, P> {
-    /// A view of rows that follow each other without gaps.
+    /// A view of contiguous rows, channels interleaved.
     ///
     /// # Errors
-    /// [`Error::Geometry`] if the slice is too short or a limit is passed.
+    /// [`Error::Geometry`] if the slice is too short or a limit is exceeded.
     ///
     /// ```
     /// let pixels = [1u8, 2, 3, 4, 5, 6];
@@ -113,7 +113,7 @@ impl<'a, P: Number> ImageView<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; the elements between the rows are never
+    /// A view of rows that start `stride` elements apart. The elements between the rows are never
     /// read.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl<'a, P: Number> ImageView<'a, P> {
         self.stride
     }
 
-    /// The first row's first value.
+    /// A pointer to the first value of the first row.
     pub(crate) fn as_ptr(&self) -> *const P {
         self.data.as_ptr()
     }
@@ -155,7 +155,7 @@ impl<'a, P: Number> ImageView<'a, P> {
 }
 
 impl<'a, P: Pixel> ImageView<'a, P> {
-    /// A view of pinned memory.
+    /// A view of pinned memory, with contiguous rows.
     #[cfg(feature = "gpu")]
     pub(crate) fn of_pinned(data: &'a [P], shape: Shape) -> Self {
         Self { data, shape, stride: shape.row_len(), pinned: true }
@@ -173,12 +173,12 @@ pub struct ImageViewMut<'a, P> {
     data: &'a mut [P],
     shape: Shape,
     stride: usize,
-    /// Whether a GPU copies to it by itself.
+    /// Whether the memory is pinned, so that a GPU can copy to it directly.
     pinned: bool,
 }
 
 impl<'a, P: Number> ImageViewMut<'a, P> {
-    /// A view of rows that follow each other without gaps.
+    /// A view of contiguous rows, channels interleaved.
     ///
     /// # Errors
     /// As for [`ImageView::new`].
@@ -187,7 +187,7 @@ impl<'a, P: Number> ImageViewMut<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; the elements between the rows are never
+    /// A view of rows that start `stride` elements apart. The elements between the rows are never
     /// written.
     ///
     /// # Errors
@@ -214,20 +214,21 @@ impl<'a, P: Number> ImageViewMut<'a, P> {
         self.stride
     }
 
-    /// The first row's first value. Row `y` begins `y * stride` elements after it.
+    /// A pointer to the first value of the first row. Row `y` starts `y * stride` elements after
+    /// it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
     }
 }
 
 impl<'a, P: Pixel> ImageViewMut<'a, P> {
-    /// A view of pinned memory.
+    /// A view of pinned memory, with contiguous rows.
     #[cfg(feature = "gpu")]
     pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
         Self { data, shape, stride: shape.row_len(), pinned: true }
     }
 
-    /// The same view for a shorter time.
+    /// The same view with a shorter lifetime.
     pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
         ImageViewMut {
             data: self.data,
@@ -237,7 +238,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         }
     }
 
-    /// The rows in bands of `rows`.
+    /// The image's rows in bands of `rows` rows.
     pub(crate) fn bands_mut(
         &mut self,
         rows: usize,
@@ -262,7 +263,7 @@ fn check_len(shape: Shape, stride: usize, found: usize) -> Result<usize> {
     Ok(needed)
 }
 
-/// An image that owns its pixels, rows without gaps.
+/// An image that owns its pixels, with contiguous rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image<P> {
     data: Vec<P>,
@@ -273,7 +274,8 @@ impl<P: Number> Image<P> {
     /// An image with every value zero.
     ///
     /// # Errors
-    /// [`Error::Geometry`] if a limit is passed, [`Error::HostMemory`] if there is no room for it.
+    /// [`Error::Geometry`] if a limit is exceeded, [`Error::HostMemory`] if memory cannot be
+    /// allocated.
     pub fn zeroed(width: usize, height: usize, channels: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let len = shape.slice_len(width.saturating_mul(channels))?;
@@ -283,7 +285,7 @@ impl<P: Number> Image<P> {
     /// An image from its values, row by row, channels interleaved.
     ///
     /// # Errors
-    /// [`Error::Geometry`] unless there are exactly `width * height * channels` of them.
+    /// [`Error::Geometry`] unless `data` has exactly `width * height * channels` values.
     pub fn from_vec(data: Vec<P>, width: usize, height: usize, channels: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let stride = width.saturating_mul(channels);
@@ -310,17 +312,17 @@ impl<P: Number> Image<P> {
         &self.data
     }
 
-    /// The values, to change.
+    /// The values, row by row, channels interleaved, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [P] {
         &mut self.data
     }
 
-    /// Returns the values.
+    /// The values, row by row, channels interleaved.
     pub fn into_vec(self) -> Vec<P> {
         self.data
     }
 
-    /// The whole image, to read.
+    /// A view of the whole image.
     pub fn view(&self) -> ImageView<'_, P> {
         ImageView {
             data: &self.data,
@@ -330,7 +332,7 @@ impl<P: Number> Image<P> {
         }
     }
 
-    /// The whole image, to write.
+    /// A view of the whole image, for writing.
     pub fn view_mut(&mut self) -> ImageViewMut<'_, P> {
         ImageViewMut {
             data: &mut self.data,

@@ -1,9 +1,9 @@
-//! The types of numbers that pictures are made of, beside those that kernels take.
+//! The number types of images, including the types that kernels do not take.
 
 use half::f16;
 
 mod sealed {
-    /// Nobody else's types are numbers.
+    /// A supertrait of `Number` that other crates cannot implement.
     pub trait Sealed: bytemuck::Pod {}
 }
 
@@ -28,7 +28,7 @@ pub trait Number:
     /// The type's name, as Rust spells it.
     const NAME: &'static str;
 
-    /// Whether values are whole numbers.
+    /// Whether values are integers.
     const IS_INTEGER: bool;
 
     /// The nearest f64; the value itself for all types but i64 and u64.
@@ -37,8 +37,8 @@ pub trait Number:
     /// The nearest value of the type; NaN becomes 0 in integer types.
     fn from_f64(value: f64) -> Self;
 
-    /// Whether the value is one that [`Plan::run_f64`](crate::Plan::run_f64) takes: an integer's
-    /// magnitude is at most [`Number::GREATEST_EXACT`].
+    /// Whether [`Plan::run_f64`](crate::Plan::run_f64) accepts the value: the magnitude of an
+    /// integer is at most [`Number::GREATEST_EXACT`].
     fn is_exact(self) -> bool {
         true
     }
@@ -120,8 +120,9 @@ impl Number for f16 {
         if wide == size || value.is_nan() {
             return Self::from_f32(near);
         }
-        // Of the two neighbours in f32, the one whose last bit is 1 is rounded further as the
-        // number itself would be.
+        // Rounding twice, to f32 and then to f16, must give the same result as rounding once. Of
+        // the two f32 neighbours of the value, the one whose last bit is 1 rounds to f16 as the
+        // value does (round to odd).
         let below = if wide > size { near.to_bits() - 1 } else { near.to_bits() };
         Self::from_f32(f32::from_bits(below | 1))
     }
@@ -164,7 +165,7 @@ impl Number for f64 {
 /// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^32.
 #[inline(always)]
 fn rounded(value: f64, greatest: f64) -> u64 {
-    // From 2^52 to 2^53 an f64 has no fraction, and its last bits are the integer: an addition
+    // An f64 from 2^52 to 2^53 has no fraction, and its last bits are the integer: the addition
     // rounds, on every processor.
     const SHIFT: f64 = 4_503_599_627_370_496.0;
     (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
@@ -174,8 +175,7 @@ fn rounded(value: f64, greatest: f64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Values next to the type's ends, to ties and to what is no number, against integers of 128
-    /// bits.
+    /// Values next to the type's ends, next to ties, and NaN, compared with integers of 128 bits.
     #[test]
     fn integers_are_rounded_half_to_even_and_saturated() {
         fn check<N: Number + Into<i128>>(least: i128, greatest: i128) {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn halves_are_rounded_once() {
-        // Beside the middle of two values by less than f32 tells.
+        // Next to the midpoint of two values, by less than an f32 can resolve.
         let (one, next) = (f16::from_f32(1.0), f16::from_bits(0x3c01));
         let middle = (f64::from(f32::from(one)) + f64::from(f32::from(next))) / 2.0;
         assert_eq!(<f16 as Number>::from_f64(middle), one);

@@ -1,10 +1,10 @@
-//! Converts between stored, interleaved pixels and the planes of f32 that kernels compute on.
+//! Conversion between stored, interleaved pixels and planes of f32, on which kernels compute.
 
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::threads::{self, Effort};
 use crate::{Error, Result};
 
-/// Elements of `channels` planes of this shape.
+/// The number of values in `channels` planes of this shape.
 pub(crate) fn planes_len(shape: Shape, channels: usize) -> Result<usize> {
     shape
         .width
@@ -13,7 +13,7 @@ pub(crate) fn planes_len(shape: Shape, channels: usize) -> Result<usize> {
         .ok_or(Error::HostMemory { bytes: usize::MAX })
 }
 
-/// Writes the first `channels` channels of `src` as planes.
+/// Writes the first `channels` channels of `src` to planes.
 pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &mut [f32]) {
     let shape = src.shape();
     let (threads, rows) = shares(shape, planes.len());
@@ -44,9 +44,9 @@ pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>
     });
 }
 
-/// How many threads convert so many values, and the rows of which each then takes some.
+/// The number of threads that convert `values` values, and the rows of one job.
 fn shares(shape: Shape, values: usize) -> (usize, usize) {
-    /// Nanoseconds for a value, which is read or written beside its neighbour.
+    /// Nanoseconds to convert one value that is adjacent in memory to the next.
     const VALUE: f64 = 0.5;
     let effort =
         Effort { nanoseconds: VALUE * values as f64, bytes: (size_of::<f32>() * values) as f64 };

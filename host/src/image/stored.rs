@@ -1,11 +1,12 @@
-//! Views of pictures in host memory whose stored type is a value. All that lies below the public
-//! functions takes these: generic code would be compiled again in every crate that calls it.
+//! Views of images in host memory whose stored type is a run-time value. All internal code behind
+//! the public functions takes these views: generic code would be compiled again in every crate that
+//! calls it.
 
 use std::ops::Range;
 
 use super::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 
-/// Rows of interleaved values of some stored type.
+/// Rows of interleaved values of the stored type `scalar`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredView<'a> {
     bytes: &'a [u8],
@@ -23,7 +24,7 @@ impl<'a, P: Pixel> From<ImageView<'a, P>> for StoredView<'a> {
     }
 }
 
-/// Evaluates an expression with a name for the type of pixels that a [`Scalar`] stands for.
+/// Evaluates an expression in which `$P` names the pixel type of a [`Scalar`].
 macro_rules! with_pixels {
     ($scalar:expr, $P:ident => $body:expr) => {{
         use crate::image::Scalar;
@@ -50,10 +51,10 @@ macro_rules! with_pixels {
 pub(crate) use with_pixels;
 
 impl<'a> StoredView<'a> {
-    /// The view that it was made from.
+    /// The view as a view of pixels of type `P`.
     ///
     /// # Panics
-    /// If that had pixels of another type.
+    /// If the stored type is not `P`.
     pub(crate) fn typed<P: Pixel>(&self) -> ImageView<'a, P> {
         let Self { bytes, shape, scalar, stride, pinned } = *self;
         assert_eq!(scalar, P::SCALAR, "a view of other pixels");
@@ -83,19 +84,19 @@ impl<'a> StoredView<'a> {
         self.scalar.bytes() * self.shape.row_len()
     }
 
-    /// Whether a GPU copies from it by itself.
+    /// Whether the memory is pinned, so that a GPU can copy from it directly.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// Some rows, with what lies between them.
+    /// The bytes of these rows, with the bytes between the rows.
     pub(crate) fn rows(&self, rows: &Range<usize>) -> &'a [u8] {
         let end = (rows.end * self.stride).min(self.bytes.len());
         &self.bytes[rows.start * self.stride..end]
     }
 }
 
-/// The same to write.
+/// As [`StoredView`], for writing.
 #[derive(Debug)]
 pub(crate) struct StoredViewMut<'a> {
     bytes: &'a mut [u8],
@@ -113,7 +114,7 @@ impl<'a, P: Pixel> From<ImageViewMut<'a, P>> for StoredViewMut<'a> {
 }
 
 impl<'a> StoredViewMut<'a> {
-    /// As [`StoredView::typed`].
+    /// The view as a view of pixels of type `P`. Panics if the stored type is not `P`.
     pub(crate) fn typed<P: Pixel>(&mut self) -> ImageViewMut<'_, P> {
         let Self { ref mut bytes, shape, scalar, stride, pinned } = *self;
         assert_eq!(scalar, P::SCALAR, "a view of other pixels");
@@ -125,7 +126,7 @@ impl<'a> StoredViewMut<'a> {
         }
     }
 
-    /// The same view for a shorter time.
+    /// The same view with a shorter lifetime.
     pub(crate) fn reborrow(&mut self) -> StoredViewMut<'_> {
         self.below(0)
     }
@@ -148,24 +149,24 @@ impl<'a> StoredViewMut<'a> {
         self.scalar.bytes() * self.shape.row_len()
     }
 
-    /// Whether a GPU copies to it by itself.
+    /// Whether the memory is pinned, so that a GPU can copy to it directly.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }
 
-    /// All bytes, with those between the rows.
+    /// All bytes, with the bytes between the rows.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// Rows from this one on.
+    /// The rows from `row` on.
     pub(crate) fn below(&mut self, row: usize) -> StoredViewMut<'_> {
         let shape = Shape { height: self.shape.height - row, ..self.shape };
         let Self { scalar, stride, pinned, .. } = *self;
         StoredViewMut { bytes: &mut self.bytes[row * stride..], shape, scalar, stride, pinned }
     }
 
-    /// The first so many rows, and the others.
+    /// The first `rows` rows, and the other rows.
     pub(crate) fn split_at_row(self, rows: usize) -> (Self, Self) {
         let Self { bytes, shape, scalar, stride, pinned } = self;
         let (first, others) = bytes.split_at_mut((rows * stride).min(bytes.len()));

@@ -1,4 +1,4 @@
-//! Arrays in memory, and how their values become f64 and back.
+//! Arrays in memory, and the conversion of their values to f64 and back.
 
 use std::ops::Range;
 
@@ -13,28 +13,32 @@ pub struct Kind {
     pub size: usize,
     /// The type's name, as Rust spells it.
     pub name: &'static str,
-    /// Whether values are whole numbers.
+    /// Whether values are integers.
     pub is_integer: bool,
-    /// Converts values that are so many bytes apart to f64.
+    /// Converts values to f64. Arguments: the address of the first value, the stride in bytes, and
+    /// the output.
     ///
     /// # Safety
-    /// There are as many values as the slice has.
+    /// At the address, and at each stride after it, lies a value: one for each element of the
+    /// slice.
     pub(super) load: unsafe fn(*const u8, isize, &mut [f64]),
-    /// Converts sums to values that are so many bytes apart.
+    /// Converts sums to values. Arguments: the address of the first value, the stride in bytes, and
+    /// the sums.
     ///
     /// # Safety
-    /// There is room for as many values as the slice has.
+    /// At the address, and at each stride after it, there is room for a value: one for each element
+    /// of the slice.
     pub(super) store: unsafe fn(*mut u8, isize, &[f64]),
-    /// The first of so many values, so many bytes apart, that f64 may not hold: its number, and the
-    /// value.
+    /// The index and the text of the first value that f64 may not represent exactly. Arguments: the
+    /// address of the first value, the stride in bytes, and the number of values.
     ///
     /// # Safety
-    /// There are so many values.
+    /// At the address, and at each stride after it, lies a value: as many as the last argument.
     pub(crate) inexact: unsafe fn(*const u8, isize, usize) -> Option<(usize, String)>,
 }
 
 impl Kind {
-    /// Values that are rounded and saturated as [`Number::from_f64`] says.
+    /// Values that are rounded and saturated as in [`Number::from_f64`].
     pub const fn of<T: Number>() -> Self {
         Self {
             size: size_of::<T>(),
@@ -46,16 +50,16 @@ impl Kind {
         }
     }
 
-    /// Values that are converted as C does on x86-64, and so as SciPy's are: the fraction is cut
-    /// off, and what the type cannot hold wraps.
+    /// Values that are converted as by C on x86-64, and so as by SciPy: the fraction is truncated,
+    /// and values out of the type's range wrap.
     pub const fn cast<T: Cast>() -> Self {
         Self { store: store_cast::<T>, ..Self::of::<T>() }
     }
 }
 
-/// Numbers that C converts f64 to.
+/// Number types with C's conversion from f64.
 pub trait Cast: Number {
-    /// What C's conversion gives.
+    /// The result of C's conversion.
     fn cast(value: f64) -> Self;
 }
 
@@ -83,12 +87,12 @@ casts! {
     f64: std::convert::identity;
 }
 
-/// What the processor's conversion to 32 bits gives: the least integer for everything out of range.
+/// The result of the x86-64 conversion to 32 bits: `i32::MIN` for NaN and every value out of range.
 #[inline(always)]
 fn int32(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 {
-        // SAFETY: without its fraction it is in range, and not NaN. Rust's own conversion, which
-        // saturates, is not vectorized.
+        // SAFETY: the truncated value is in range and not NaN. Rust's saturating conversion is not
+        // vectorized.
         unsafe { value.to_int_unchecked() }
     } else {
         i32::MIN
@@ -110,7 +114,7 @@ fn unsigned64(value: f64) -> u64 {
     if value >= HALF { (int64(value - HALF) as u64) ^ (1 << 63) } else { int64(value) as u64 }
 }
 
-/// An array in memory: strides in bytes.
+/// An array in memory.
 #[derive(Clone, Debug)]
 pub struct Array {
     /// The first value's address.
@@ -123,18 +127,18 @@ pub struct Array {
     pub strides: Vec<isize>,
 }
 
-// SAFETY: an address; who dereferences it states why that is allowed.
+// SAFETY: the pointer is only an address. Code that dereferences it states why that is allowed.
 unsafe impl Send for Array {}
 // SAFETY: likewise.
 unsafe impl Sync for Array {}
 
 impl Array {
-    /// A picture as rows, columns and channels. Nobody may write to it.
+    /// An image as rows, columns and channels. Nobody may write to the array.
     pub(crate) fn of<T: Number>(view: &ImageView<'_, T>) -> Self {
         Self::new::<T>(view.as_ptr().cast_mut().cast(), view.shape(), view.stride())
     }
 
-    /// The same of a picture that is written.
+    /// An image that is written, as rows, columns and channels.
     pub(crate) fn of_mut<T: Number>(view: &mut ImageViewMut<'_, T>) -> Self {
         Self::new::<T>(view.as_mut_ptr().cast(), view.shape(), view.stride())
     }
@@ -153,7 +157,7 @@ impl Array {
         }
     }
 
-    /// The part of the array with these indices along one axis.
+    /// The part of the array with the indices `range` along one axis.
     pub(crate) fn part(&self, axis: usize, range: Range<usize>) -> Self {
         let mut part = self.clone();
         part.data = part.data.wrapping_offset(range.start as isize * self.strides[axis]);
@@ -165,7 +169,7 @@ impl Array {
 /// See [`Kind::load`].
 ///
 /// # Safety
-/// There are as many elements of type `S` as `out` has.
+/// From `source` on, elements of type `S` lie `stride` bytes apart: one for each element of `out`.
 #[multiversion(targets("x86_64+avx2"))]
 unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
     if stride == size_of::<S>() as isize {
@@ -185,7 +189,8 @@ unsafe fn load<S: Number>(source: *const u8, stride: isize, out: &mut [f64]) {
 /// See [`Kind::store`].
 ///
 /// # Safety
-/// There is room for as many elements of type `D` as there are sums.
+/// From `target` on, there is room for elements of type `D`, `stride` bytes apart: one for each
+/// sum.
 #[multiversion(targets("x86_64+avx2"))]
 unsafe fn store_rounded<D: Number>(target: *mut u8, stride: isize, sums: &[f64]) {
     // SAFETY: the caller's promise.
@@ -224,7 +229,7 @@ unsafe fn store<D: Copy>(target: *mut u8, stride: isize, sums: &[f64], convert: 
 /// See [`Kind::inexact`].
 ///
 /// # Safety
-/// There are so many elements of type `S`.
+/// From `source` on, `count` elements of type `S` lie `stride` bytes apart.
 unsafe fn inexact<S: Number>(
     source: *const u8,
     stride: isize,

@@ -1,12 +1,12 @@
-//! Correlation of arrays of any number of dimensions in f64, in a stated order of sums: each
-//! product and each sum is rounded by itself, so the bits are the same on every processor.
-//! [`Plan::run_f64`](crate::Plan::run_f64) is made of such passes, and so are the SciPy functions
+//! Correlation of arrays of any number of dimensions in f64. The order of sums is fixed, and each
+//! product and each sum is rounded on its own. So the bits are the same on every processor.
+//! [`Plan::run_f64`](crate::Plan::run_f64) consists of such passes, and so do the SciPy functions
 //! of the Python package.
 //!
-//! An array is computed in tiles of its two fastest dimensions. A tile's source, with the elements
-//! around it, is converted to f64 once; each tap is then an offset in that buffer. Dimensions that
-//! the window does not extend in are merged where strides allow, so that the innermost loop is long
-//! for colour images too.
+//! An array is computed in tiles over two of its dimensions, one of them the fastest where
+//! possible. A tile's source and its halo are converted to f64 once; each tap is then an offset in
+//! that buffer. Adjacent dimensions without a window are merged where strides allow, so that the
+//! innermost loop is long for colour images too.
 
 mod memory;
 mod sums;
@@ -20,23 +20,23 @@ use sums::{Offsets, compute};
 use crate::threads::{self, Effort};
 use crate::{Border, Error, Result};
 
-/// What lies outside the array.
+/// The values outside the array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// This value.
     Constant(f64),
-    /// The element at the edge.
+    /// The nearest element at the edge.
     Nearest,
-    /// The array mirrored, the element at the edge too.
+    /// The array mirrored at the edge, with the edge element repeated.
     Reflect,
-    /// The array mirrored, without the element at the edge.
+    /// The array mirrored at the edge element, which is not repeated.
     Mirror,
-    /// The array again.
+    /// The array repeated periodically.
     Wrap,
 }
 
 impl Mode {
-    /// The index inside `0..n` that stands for `index`; none where a constant does.
+    /// The index in `0..n` whose element stands for `index`; `None` for a constant.
     fn resolve(self, index: isize, n: isize) -> Option<isize> {
         if (0..n).contains(&index) {
             return Some(index);
@@ -62,7 +62,7 @@ impl Mode {
     }
 }
 
-/// Of [`Border::Keep`], which computes nothing there, the nearest element.
+/// [`Border::Keep`] computes no results at the border, and becomes [`Mode::Nearest`].
 impl From<Border> for Mode {
     fn from(border: Border) -> Self {
         match border {
@@ -75,13 +75,12 @@ impl From<Border> for Mode {
     }
 }
 
-/// A window's position in one dimension: the source elements that it reaches before and behind the
-/// result's own.
+/// The window's extent in one dimension, relative to the element at the result's position.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reach {
-    /// Elements before.
+    /// Elements before that element.
     pub before: isize,
-    /// Elements behind.
+    /// Elements after that element.
     pub behind: isize,
 }
 
@@ -92,7 +91,7 @@ impl Reach {
         Self { before: half + origin, behind: size as isize - half - 1 - origin }
     }
 
-    /// A window of `size` elements, of which the one with this number lies on the result's own.
+    /// A window of `size` elements; element `anchor` lies at the result's position.
     pub(crate) fn anchored(size: usize, anchor: usize) -> Self {
         Self { before: anchor as isize, behind: (size - 1 - anchor) as isize }
     }
@@ -103,36 +102,36 @@ impl Reach {
     }
 }
 
-/// How results are summed. A tap's position counts the window's elements, the last axis fastest.
+/// The order of sums. A tap's position numbers the window's elements, the last axis fastest.
 #[derive(Clone, Debug)]
 pub enum Sums {
-    /// From `start`, each tap in turn.
+    /// Starts at `start` and adds each tap in order.
     InTurn {
-        /// What sums begin with; -0 changes nothing.
+        /// The initial sum; -0 leaves every sum unchanged.
         start: f64,
         /// Positions and values.
         taps: Vec<(usize, f64)>,
     },
-    /// The middle tap, then taps of both sides together.
+    /// The centre tap, then pairs of taps from both sides.
     Paired {
-        /// Its position and value.
+        /// Position and value of the centre tap.
         middle: (usize, f64),
-        /// Positions of left and right, and the left one's value.
+        /// Positions of the left and the right tap, and the value of the left tap.
         pairs: Vec<(usize, usize, f64)>,
-        /// The right one's sign.
+        /// 1 or -1: the right tap is the left tap times this.
         sign: f64,
     },
-    /// A running sum along an axis, divided by the number of its elements.
+    /// A running mean along an axis: the running sum divided by `size`.
     Running {
         /// The axis.
         axis: usize,
-        /// How many elements.
+        /// Elements of the window along the axis.
         size: usize,
     },
 }
 
 impl Sums {
-    /// How much work a result is, in taps.
+    /// Work per result, in taps.
     fn taps(&self) -> usize {
         match self {
             Self::InTurn { taps, .. } => taps.len(),
@@ -149,47 +148,47 @@ struct Dim {
     source: isize,
     target: isize,
     reach: Reach,
-    /// The axis of the array, where the window extends in it.
+    /// The axis of the array; only used where the window extends along this dimension.
     axis: usize,
 }
 
-/// A problem in the order in which it is computed: `u` and `v` are a tile's, the others are walked
-/// through.
+/// The problem's dimensions in the order of computation. Tiles span `u` and `v`; jobs iterate over
+/// the others.
 struct Problem {
     outer: Vec<Dim>,
     u: Dim,
     v: Dim,
     mode: Mode,
-    /// Results in a tile.
+    /// Rows and columns of results per tile.
     rows: usize,
     cols: usize,
 }
 
-/// A thread's buffers: a tile of the source and of results.
+/// A thread's buffers: one tile of source and one tile of sums.
 #[derive(Default)]
 struct Buffers {
     source: Vec<f64>,
     sums: Vec<f64>,
 }
 
-/// How many values of f64 a tile's buffer has, about: it stays in a second-level cache.
+/// Values of f64 per tile buffer, about: 128 KiB, to fit a second-level cache.
 const TILE: usize = 16384;
 
 /// Nanoseconds for an addition, or for a value that is loaded, converted or stored.
 const ADDITION: f64 = 0.4;
 
-/// Whom to tell how many jobs are done, of how many; an error ends the work.
+/// A progress callback. Its arguments are the finished jobs and all jobs. An error stops the work.
 pub type Told<'a> = &'a (dyn Fn(usize, usize) -> Result<()> + Sync);
 
-/// Filters `source` into `target`, whose shape is the same.
+/// Filters `source` into `target`, which has the same shape.
 ///
 /// # Errors
-/// [`Error::HostMemory`] if there is no room for a tile, and those of `told`.
+/// [`Error::HostMemory`] if there is not enough memory for a tile, and the errors of `told`.
 ///
 /// # Safety
-/// Every value that shape and strides describe lies in memory that is there for the call. Nobody
-/// writes those of the source, nobody else uses those of the target, and the two have no byte in
-/// common. Values need not be aligned.
+/// Every value that shape and strides describe lies in memory that stays valid for the call. Nobody
+/// writes the values of the source; nobody else reads or writes the values of the target. Source
+/// and target have no byte in common. Values need not be aligned.
 pub unsafe fn filter(
     source: &Array,
     target: &Array,
@@ -208,13 +207,13 @@ pub unsafe fn filter(
     let offsets = problem.offsets(reach, sums)?;
     let done = AtomicUsize::new(0);
     let run = |buffers: &mut Buffers, job: usize| {
-        // SAFETY: the caller's promise; every job writes other results.
+        // SAFETY: the caller's promise; every job writes different results.
         unsafe { problem.run(source, target, &offsets, job, tiles, buffers)? };
         told(done.fetch_add(1, Ordering::Relaxed) + 1, jobs)
     };
     let threads =
         Effort::of_work(ADDITION * work as f64 * jobs as f64).threads_now().min(jobs.max(1));
-    // Several jobs at a time where they are short.
+    // Short jobs are taken several at a time: about 8 groups for each thread.
     let together = (jobs / (8 * threads)).max(1);
     let failed = OnceLock::new();
     threads::for_each(threads, (0..jobs).step_by(together), |buffers: &mut Buffers, first| {
@@ -222,7 +221,7 @@ pub unsafe fn filter(
         if failed.get().is_none()
             && let Err(error) = part.try_for_each(|job| run(buffers, job))
         {
-            // Another thread's error may have come first.
+            // Another thread's error may already be stored.
             let _ = failed.set(error);
         }
     });
@@ -242,8 +241,8 @@ impl Problem {
                 axis,
             })
             .collect();
-        // The fastest last. The sort is stable, and where the window extends along a dimension of
-        // one element that one's stride says nothing.
+        // The smallest stride last. A dimension of one element, kept for its window, has a
+        // meaningless stride and comes first.
         dims.sort_by_key(|dim| {
             std::cmp::Reverse(if dim.len == 1 { isize::MAX } else { dim.source.abs() })
         });
@@ -266,12 +265,12 @@ impl Problem {
             reach: plain,
             axis: usize::MAX,
         };
-        // The fastest, unless it is too short for vectors and the window extends along it, as along
-        // the channels of a picture.
+        // `v` is the fastest dimension. A short one with a window, such as the channels of an
+        // image, does not fill vectors and is passed over.
         let long = |dim: &Dim| dim.len >= 32 || dim.reach == plain;
         let fastest = dims.iter().rposition(long).or(dims.len().checked_sub(1));
         let v = fastest.map_or(alone(source.kind.size), |index| dims.remove(index));
-        // Beside it the longest in which the window extends.
+        // `u` is the longest of the other dimensions in which the window extends.
         let windowed = (0..dims.len())
             .filter(|&index| dims[index].reach != plain)
             .max_by_key(|&index| dims[index].len);
@@ -279,7 +278,7 @@ impl Problem {
         let mut problem = Self { outer: dims, u, v, mode, rows: 1, cols: 1 };
         let slabs = problem.slabs();
         let (whole_u, whole_v) = match sums {
-            // A running sum begins at the array's edge.
+            // A running sum starts at the array's edge, so a tile spans the whole axis.
             Sums::Running { axis, .. } => {
                 (u.axis == *axis && u.reach != plain, v.axis == *axis && v.reach != plain)
             }
@@ -298,8 +297,7 @@ impl Problem {
         problem
     }
 
-    /// Parts of a tile's buffer: one for each position of the window in the dimensions that are
-    /// walked through.
+    /// Slabs in a tile's buffer: one for each position of the window in the outer dimensions.
     fn slabs(&self) -> usize {
         self.outer.iter().map(|dim| dim.reach.extent()).product()
     }
@@ -311,7 +309,7 @@ impl Problem {
 
     fn offsets(&self, reach: &[Reach], sums: &Sums) -> Result<Offsets> {
         let (height, width) = self.buffer();
-        // What a step along each axis of the window is in the buffer.
+        // The buffer offset of one step along each axis of the window.
         let mut steps = vec![0; reach.len()];
         let mut slab = height * width;
         for dim in self.outer.iter().rev().filter(|dim| dim.reach.extent() > 1) {
@@ -371,7 +369,7 @@ impl Problem {
         let (job, col) = (job / tiles.1, job % tiles.1 * self.cols);
         let (mut job, row) = (job / tiles.0, job % tiles.0 * self.rows);
         let (rows, cols) = (self.rows.min(self.u.len - row), self.cols.min(self.v.len - col));
-        // Where the tile lies in the dimensions that are walked through.
+        // The tile's position in the outer dimensions.
         let mut place = vec![0; self.outer.len()];
         for (place, dim) in place.iter_mut().zip(&self.outer).rev() {
             *place = (job % dim.len) as isize;
@@ -381,7 +379,7 @@ impl Problem {
         let slabs = self.slabs();
         resize(&mut buffers.source, slabs.saturating_mul(height).saturating_mul(width))?;
         for (slab, part) in buffers.source.chunks_mut(height * width).enumerate() {
-            // Which position of the window this slab is for, in each of these dimensions.
+            // The window position that this slab holds, in each outer dimension.
             let (mut rest, mut base) = (slab, Some(0));
             for (&place, dim) in place.iter().zip(&self.outer).rev() {
                 let extent = dim.reach.extent();
@@ -392,7 +390,7 @@ impl Problem {
                     .map(|(base, index)| base + index * dim.source);
             }
             match base {
-                // SAFETY: the indices of the other dimensions lie inside the array.
+                // SAFETY: the indices of the outer dimensions lie inside the array.
                 Some(base) => unsafe {
                     self.load(source.kind, source.data.offset(base), part, (row, col), (rows, cols))
                 },
@@ -410,7 +408,7 @@ impl Problem {
             return Ok(());
         }
         for (row, sums) in buffers.sums.chunks(cols).enumerate() {
-            // SAFETY: likewise, a row of it.
+            // SAFETY: likewise, for one row of the tile.
             unsafe {
                 (target.kind.store)(
                     target.data.offset(base + row as isize * self.u.target),
@@ -422,7 +420,7 @@ impl Problem {
         Ok(())
     }
 
-    /// Converts a tile's source. `source` is that of element 0 of both of the tile's dimensions.
+    /// Converts the source of a tile to f64. `source` points to element 0 of both `u` and `v`.
     ///
     /// # Safety
     /// As for [`filter`], for every element of the two dimensions.
@@ -438,7 +436,7 @@ impl Problem {
         let width = self.buffer().1;
         let height = rows + u.reach.extent() - 1;
         let first = row as isize - u.reach.before;
-        // Rows that lie inside the array and follow each other without a gap are one run.
+        // Rows inside the array that follow each other without a gap load as one run.
         let run = (v.reach.extent() == 1
             && cols == v.len
             && u.source == v.source * cols as isize
@@ -449,7 +447,7 @@ impl Problem {
                 (from as usize, to as usize)
             });
         if let Some((from, to)) = run {
-            // SAFETY: these rows lie inside, and `cols` is the whole of the other dimension.
+            // SAFETY: these rows lie inside the array, and `cols` is the full length of `v`.
             unsafe {
                 let start = source.wrapping_offset((first + from as isize) * u.source);
                 (kind.load)(start, v.source, &mut part[from * width..to * width]);
@@ -468,8 +466,8 @@ impl Problem {
             let start = col as isize - v.reach.before;
             let from = (-start).clamp(0, line.len() as isize) as usize;
             let to = (v.len as isize - start).clamp(from as isize, line.len() as isize) as usize;
-            // SAFETY: elements `start + from .. start + to` of the row are inside the array, as is
-            // each that the mode names.
+            // SAFETY: elements `start + from .. start + to` of the row lie inside the array, and so
+            // does each index that `resolve` returns.
             unsafe {
                 (kind.load)(
                     base.wrapping_offset((start + from as isize) * v.source),
@@ -489,10 +487,10 @@ impl Problem {
     }
 }
 
-/// Makes a buffer as long as that.
+/// Resizes a buffer to `len` values.
 ///
 /// # Errors
-/// [`Error::HostMemory`] if there is no room.
+/// [`Error::HostMemory`] if there is not enough memory.
 fn resize(buffer: &mut Vec<f64>, len: usize) -> Result<()> {
     let more = len.saturating_sub(buffer.len());
     buffer

@@ -1,4 +1,4 @@
-//! The sums of a tile.
+//! The sums of one tile.
 
 use multiversion::multiversion;
 
@@ -9,7 +9,7 @@ pub(super) enum Offsets {
     Running { along_v: bool, size: usize },
 }
 
-/// Sums a tile: `width` is that of its buffer's rows, `cols` that of the sums'.
+/// Computes a tile's sums. `width` is the row length of `source`, `cols` the row length of `sums`.
 #[multiversion(targets("x86_64+avx2+avx512f+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn compute(
     source: &[f64],
@@ -18,7 +18,7 @@ pub(super) fn compute(
     sums: &mut [f64],
     cols: usize,
 ) {
-    // Rows that follow each other in both are one.
+    // Rows that are contiguous in both buffers are computed as one line.
     let line = if width == cols { sums.len() } else { cols };
     match offsets {
         Offsets::Running { along_v, size } => {
@@ -62,7 +62,7 @@ pub(super) fn compute(
     }
 }
 
-/// The next `N` sums, and how many these are.
+/// Computes the next `N` sums and returns `N`.
 #[inline(always)]
 fn several<const N: usize>(source: &[f64], offsets: &Offsets, sums: &mut [f64]) -> usize {
     let at = |offset: usize| -> &[f64; N] { source[offset..][..N].try_into().expect("N elements") };
@@ -96,7 +96,7 @@ fn several<const N: usize>(source: &[f64], offsets: &Offsets, sums: &mut [f64]) 
     N
 }
 
-/// Running means along `N` rows, and how many these are. Their sums do not wait for each other.
+/// Running means along `N` rows; returns `N`. The rows' sums are independent of each other.
 #[inline(always)]
 fn running_rows<const N: usize>(
     source: &[f64],
@@ -127,7 +127,7 @@ fn running_rows<const N: usize>(
     N
 }
 
-/// Running means down `N` columns, and how many these are.
+/// Running means down `N` columns; returns `N`.
 #[inline(always)]
 fn running_columns<const N: usize>(
     source: &[f64],
