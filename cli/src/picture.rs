@@ -1,4 +1,4 @@
-//! Pictures in memory: the pixels, and what a file says about them.
+//! Pictures in memory: the pixels, and the metadata of a file.
 
 use apron::{Extra, Image, Number, Pixel, Scalar, Shape};
 use half::f16;
@@ -8,18 +8,18 @@ use image::metadata::Orientation;
 use crate::carried::{self, Carried, Kind, RestsOn};
 use crate::{exif, extra};
 
-/// The values of a picture, in a type that the library filters.
+/// The values of a picture, in one of the types that the library filters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pixels {
     U8(Image<u8>),
     U16(Image<u16>),
     F16(Image<f16>),
     F32(Image<f32>),
-    /// Values of a [`Stored`] type, which are filtered in f64.
+    /// Values of a [`Stored`] type. They are filtered in f64.
     F64(Image<f64>),
 }
 
-/// Evaluates one expression for whichever type the values have.
+/// Evaluates one expression for the type that the values have.
 macro_rules! each {
     ($pixels:expr, $image:ident => $body:expr) => {
         match $pixels {
@@ -34,8 +34,8 @@ macro_rules! each {
 pub(crate) use each;
 
 impl Pixels {
-    /// The type of the values; that of values in f64 is f32 to all who ask what a format holds and
-    /// how values are scaled.
+    /// The type of the values. It is f32 for values in f64: formats and scaling treat both as
+    /// floats.
     pub(crate) fn scalar(&self) -> Scalar {
         match self {
             Self::U8(_) => Scalar::U8,
@@ -54,7 +54,7 @@ impl Pixels {
         each!(self, image => bytemuck::cast_slice(image.as_slice()))
     }
 
-    /// The pixels as they are to be shown.
+    /// The pixels rotated and mirrored as the orientation says.
     fn oriented(self, orientation: Orientation) -> apron::Result<Self> {
         Ok(match self {
             Self::U8(image) => Self::U8(oriented(image, orientation)?),
@@ -126,7 +126,7 @@ fn oriented<P: Number>(image: Image<P>, orientation: Orientation) -> apron::Resu
     Ok(result)
 }
 
-/// Ink as light, the way that the `image` crate converts it.
+/// Converts CMYK to RGB with the formula of the `image` crate.
 fn rgb_of_inks<P: Pixel>(
     image: &Image<P>,
     greatest: u64,
@@ -145,7 +145,7 @@ fn rgb_of_inks<P: Pixel>(
     Ok(result)
 }
 
-/// A type of values in files that kernels do not take. They are filtered in f64, on the CPU.
+/// A type of values in files that kernels do not take. Such values are filtered in f64, on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Bool,
@@ -219,7 +219,7 @@ pub(crate) struct Resolution {
 /// The unit of length of a [`Resolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A unit that something else in the file names, or none: the ratio alone is meant.
+    /// A unit that another part of the file names, or none: only the ratio counts.
     Unnamed = 1,
     Inch = 2,
     Centimetre = 3,
@@ -230,15 +230,15 @@ impl Resolution {
         Self { x, y, unit: Unit::Inch }
     }
 
-    /// What TIFF and Exif say with two ratios and a number for the unit, which is the inch without
-    /// one.
+    /// A resolution from the two ratios and the unit number of TIFF and Exif. Without a number, the
+    /// unit is the inch.
     pub(crate) fn of(x: f64, y: f64, unit: Option<u32>) -> Option<Self> {
         let unit = match unit {
             None | Some(2) => Unit::Inch,
             Some(3) => Unit::Centimetre,
             Some(_) => Unit::Unnamed,
         };
-        // What writers put there who have nothing to say.
+        // Writers put a ratio of 1 without a unit if they know no resolution.
         (unit != Unit::Unnamed || (x, y) != (1.0, 1.0)).then_some(Self { x, y, unit })
     }
 
@@ -251,7 +251,7 @@ impl Resolution {
         }
     }
 
-    /// As whole numbers up to `most`, if they are that.
+    /// As whole numbers up to `most`, if both are whole.
     pub(crate) fn whole(self, most: u32) -> Option<(u32, u32)> {
         let whole = |value: f64| {
             (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32)
@@ -260,7 +260,8 @@ impl Resolution {
     }
 }
 
-/// The simplest ratio that is as near to a positive number as f64 tells, by its continued fraction.
+/// The simplest ratio that is as close to a positive number as f64 can tell, by its continued
+/// fraction.
 pub(crate) fn ratio(value: f64) -> (u32, u32) {
     let (mut before, mut last) = ((0u64, 1u64), (1u64, 0u64));
     let mut rest = value;
@@ -277,15 +278,14 @@ pub(crate) fn ratio(value: f64) -> (u32, u32) {
         rest = 1.0 / (rest - rest.floor());
     }
     match last {
-        // Too large or too small for a ratio.
+        // The number is too large or too small for a ratio.
         (_, 0) => (u32::MAX, 1),
         (0, _) => (1, u32::MAX),
         (num, denom) => (num as u32, denom as u32),
     }
 }
 
-/// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and
-/// the height.
+/// The resolution of colour in a JPEG: full, half the width, or half the width and height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subsampling {
     #[value(name = "444", alias = "4:4:4")]
@@ -296,7 +296,7 @@ pub(crate) enum Subsampling {
     S420,
 }
 
-/// What a file says about a picture beside its pixels.
+/// The metadata of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Meta {
     /// The colour profile.
@@ -308,15 +308,14 @@ pub(crate) struct Meta {
     pub(crate) resolution: Option<Resolution>,
     /// How to rotate or mirror the pixels for display.
     pub(crate) orientation: Orientation,
-    /// How a JPEG stored its colour.
+    /// The subsampling of colour in the JPEG that was read.
     pub(crate) subsampling: Option<Subsampling>,
-    /// Everything else: the chunks, tags and segments that this tool does not use.
+    /// All other chunks, tags and segments, which this tool does not use.
     pub(crate) carried: Vec<Carried>,
 }
 
 impl Meta {
-    /// Takes a colour profile, if it is for colours such as those of the pixels: grey, RGB or four
-    /// inks.
+    /// Takes a colour profile if its colour space fits the pixels: grey, RGB or CMYK.
     pub(crate) fn set_profile(&mut self, profile: Option<Vec<u8>>, colours: usize) {
         let space = match colours {
             1 | 2 => b"GRAY",
@@ -332,12 +331,12 @@ impl Meta {
         }
     }
 
-    /// Gives up what is not true of values of another type or scale.
+    /// Drops metadata that is untrue of values of another type or scale.
     pub(crate) fn values_changed(&mut self) {
         carried::change(&mut self.carried, RestsOn::Values);
     }
 
-    /// Gives up what is not true of pixels that were rotated or mirrored.
+    /// Drops metadata that is untrue of pixels that were rotated or mirrored.
     fn pixels_moved(&mut self) {
         carried::change(&mut self.carried, RestsOn::Place);
         if exif::without_places(self) {
@@ -368,19 +367,19 @@ impl Default for Meta {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) pixels: Pixels,
-    /// What the channels behind the colours are.
+    /// The meaning of each channel after the colours.
     pub(crate) extras: Vec<Extra>,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
-    /// The type that the file has, if kernels do not take it: then the pixels are in f64.
+    /// The type in the file, if kernels do not take it. The pixels are then in f64.
     pub(crate) stored: Option<Stored>,
-    /// For how many milliseconds an animation shows the picture.
+    /// The time for which an animation shows the picture, in milliseconds.
     pub(crate) delay: Option<f64>,
     pub(crate) meta: Meta,
 }
 
 impl Picture {
-    /// A picture of which nothing is known but its pixels, such as an array.
+    /// A picture without metadata, such as an array.
     pub(crate) fn new(pixels: Pixels) -> Self {
         let channels = pixels.shape().channels;
         let (channel_axis, extras) = (channels > 1, extra::of_array(channels));
@@ -400,19 +399,19 @@ impl Picture {
         )
     }
 
-    /// How many bytes the values take in a file that does not compress them.
+    /// The size of the values in a file without compression, in bytes.
     pub(crate) fn bytes_in_file(&self) -> u64 {
         let bytes = self.pixels.bytes().len() as u64;
         self.stored.map_or(bytes, |stored| bytes / size_of::<f64>() as u64 * stored.bytes())
     }
 
-    /// For how many milliseconds an animation is to show the picture: a page that says nothing is
-    /// shown for a tenth of a second.
+    /// The time for which an animation should show the picture, in milliseconds. The default
+    /// is 100.
     pub(crate) fn shown_for(&self) -> f64 {
         self.delay.unwrap_or(100.0)
     }
 
-    /// The picture as it is to be shown: rotated and mirrored as its orientation says.
+    /// The picture rotated and mirrored as its orientation says.
     pub(crate) fn upright(mut self) -> apron::Result<Self> {
         let orientation = std::mem::replace(&mut self.meta.orientation, Orientation::NoTransforms);
         if orientation != Orientation::NoTransforms {
@@ -426,7 +425,7 @@ impl Picture {
         Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
     }
 
-    /// The picture in RGB, if it is of inks.
+    /// The picture in RGB, if it is CMYK.
     pub(crate) fn in_rgb(mut self) -> apron::Result<Self> {
         if !self.is_ink() {
             return Ok(self);
@@ -448,12 +447,12 @@ impl Picture {
         Ok(self)
     }
 
-    /// Whether the channels are cyan, magenta, yellow and black ink, of which 0 is none.
+    /// Whether the channels are cyan, magenta, yellow and black, where 0 is no ink.
     pub(crate) fn is_ink(&self) -> bool {
         self.colours() == 4
     }
 
-    /// The name that the `image` crate has for the pixels.
+    /// The name that the `image` crate gives to this type and number of channels.
     pub(crate) fn colour(&self) -> Option<ExtendedColorType> {
         Some(match (self.pixels.scalar(), self.pixels.shape().channels) {
             (Scalar::U8, 1) => ExtendedColorType::L8,
@@ -471,17 +470,17 @@ impl Picture {
     }
 }
 
-/// What a file holds: a picture, the frames of an animation, the pages of a document or the slices
-/// of an array.
+/// The content of a file: a picture, the frames of an animation, the pages of a document or the
+/// slices of an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Document {
     /// At least one.
     pub(crate) pages: Vec<Picture>,
-    /// How often an animation is shown; 0 is for ever.
+    /// How often an animation is shown; 0 means endlessly.
     pub(crate) plays: Option<u32>,
     /// Whether an array has an axis for its slices, even for a single one.
     pub(crate) slice_axis: bool,
-    /// What reading lost, for the user.
+    /// Messages to the user about losses in reading.
     pub(crate) notes: Vec<String>,
 }
 
@@ -495,7 +494,7 @@ impl Document {
         &self.pages[0]
     }
 
-    /// Replaces every page by what `work` makes of it.
+    /// Replaces every page by the result of `work`.
     pub(crate) fn map<E>(self, work: impl FnMut(Picture) -> Result<Picture, E>) -> Result<Self, E> {
         let pages = self.pages.into_iter().map(work).collect::<Result<_, E>>()?;
         Ok(Self { pages, ..self })
@@ -528,7 +527,7 @@ impl From<Picture> for Document {
 mod tests {
     use super::*;
 
-    /// Ratios come back as they were written, in lowest terms.
+    /// A ratio in lowest terms comes back unchanged.
     #[test]
     fn ratios() {
         for (num, denom) in [
