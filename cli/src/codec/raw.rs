@@ -1,4 +1,4 @@
-//! Files without a header: the values alone, in this machine's byte order.
+//! Files without a header: values alone, in this machine's byte order.
 
 use apron::{Scalar, Shape};
 
@@ -6,7 +6,7 @@ use super::{Result, Sink, Source, image_of, zeroes};
 use crate::limits::Limits;
 use crate::picture::{Document, Picture, Pixels};
 
-/// What a file without a header holds.
+/// The content of a file without a header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Raw {
     pub(crate) shape: Shape,
@@ -45,7 +45,7 @@ pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result
     let Raw { shape: Shape { width, height, channels }, scalar } = raw;
     let bytes_per_pixel = (channels * scalar.bytes()) as u64;
     limits.check(width as u64, height as u64, bytes_per_pixel)?;
-    // The limits may be set so high that this overflows.
+    // A high limit from the user may let this product overflow.
     let expected = (width as u64).saturating_mul(height as u64).saturating_mul(bytes_per_pixel);
     let found = source.seek(std::io::SeekFrom::End(0)).map_err(|error| error.to_string())?;
     source.rewind().map_err(|error| error.to_string())?;
