@@ -191,7 +191,7 @@ fn job(source: Source, out: Out<'_>, args: &FilterArgs) -> Result<Job> {
     })
 }
 
-/// Checks that no output is written twice, and none is another picture's input.
+/// Checks that no output is written twice, and that no output is another picture's input.
 fn check_apart(jobs: &[Job]) -> Result {
     if jobs.len() < 2 {
         return Ok(());
