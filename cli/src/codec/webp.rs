@@ -101,7 +101,7 @@ impl Chunk {
     }
 }
 
-/// The chunks of a file, the last one perhaps cut off.
+/// The chunks of a file. The last one may be cut off.
 fn chunks(source: &mut dyn Source) -> Result<Vec<Chunk>> {
     let io = |error: std::io::Error| error.to_string();
     let end = source.seek(SeekFrom::End(0)).map_err(io)?;
