@@ -43,7 +43,8 @@ impl From<apron::Error> for Failure {
 
 /// Keeps the message of a panic for [`caught`] instead of printing it.
 ///
-/// Panics are reported like other failures: most come from a decoder that meets a damaged file.
+/// Panics are reported like other failures. They most likely come from a decoder on an unusual
+/// file.
 pub(crate) fn keep_panics() {
     panic::set_hook(Box::new(|panic| *last_panic() = Some(panic.to_string())));
 }
