@@ -158,7 +158,7 @@ impl Array {
         if target != self.scalar {
             self.meta.values_changed();
         }
-        // A picture of one pixel, with the same metadata, finds the losses of the large one.
+        // A picture of one pixel with the same metadata has the same losses as the large one.
         let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels)
             .map_err(|error| Failure::at(&self.path, error))?;
         let lost = format
