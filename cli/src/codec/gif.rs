@@ -1,4 +1,4 @@
-//! GIF.
+//! The GIF reader and writer.
 
 use std::io::BufReader;
 use std::num::NonZero;
