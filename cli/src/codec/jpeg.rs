@@ -1,4 +1,4 @@
-//! JPEG.
+//! The JPEG reader and writer.
 
 use std::borrow::Cow;
 
