@@ -295,7 +295,7 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     }
     let colours = match photometric {
         Some(0 | 1) => 1,
-        // Inks.
+        // Separated colours, as CMYK.
         Some(5) => 4,
         _ => 3,
     };
