@@ -245,8 +245,8 @@ impl Plan {
     ///
     /// Notes
     /// -----
-    /// A view whose rows have their pixels side by side, or each plane's rows, is read and written
-    /// in place, whatever lies between the rows. Other views are copied once.
+    /// A plan reads and writes a view in place if the pixels of each row, or of each plane's rows,
+    /// are contiguous. The rows may be any distance apart. Other views are copied once.
     ///
     /// Raises
     /// ------
