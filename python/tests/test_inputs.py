@@ -126,7 +126,7 @@ def test_a_palette_with_transparency():
 
 
 def test_subclasses_are_the_same_memory(tmp_path):
-    """A file mapped into memory is filtered in place of a copy, as source and as result."""
+    """A file mapped into memory is filtered without a copy, as source and as result."""
     mapped = np.memmap(tmp_path / "in", "u1", "w+", shape=(6, 8))
     mapped[:] = PICTURE
     out = np.memmap(tmp_path / "out", "u1", "w+", shape=(6, 8))
