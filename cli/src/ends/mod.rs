@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! walk the picture
-//! while there are bytes: pass over zeros, then over a picture or a video if one begins here, else to the end
+//! while there are bytes:
+//!     pass over zeros, then over a picture or a video if one begins here, else to the end
 //! ```
 
 mod input;
