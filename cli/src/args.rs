@@ -379,7 +379,7 @@ impl Choice {
         steps.into_iter().map(placed).collect()
     }
 
-    /// The chosen filter, where there can be only one.
+    /// The chosen filter, for commands that take a single one.
     pub(crate) fn filter(&self) -> Result<Filter> {
         let one = "one filter is needed here, by a single --filter, --taps or --taps-file";
         match <[Step; 1]>::try_from(self.steps()?) {
@@ -392,7 +392,7 @@ impl Choice {
     }
 }
 
-/// Reads a pixel type, and lists them all in the help.
+/// A parser of pixel types, which also lists them in the help.
 fn scalars() -> impl TypedValueParser<Value = Scalar> {
     PossibleValuesParser::new(Scalar::ALL.iter().map(|scalar| scalar.name()))
         .try_map(|name| name.parse::<Scalar>())

@@ -1,23 +1,22 @@
-//! What a file says that this tool does not use: written again into a file of the same kind, or
-//! named.
+//! Metadata that this tool does not use: written again into a file of the same format, or named.
 //!
-//! Readers put every chunk, tag and segment here that they know no use for. A format that can hold
-//! one writes it again; everything else is named in the note on what the output lacks.
+//! Readers put every unused chunk, tag and segment here. A format that can hold one writes it
+//! again. The note on the output's losses names everything else.
 
 use tiff::tags::Type;
 
-/// Something that a file says.
+/// A piece of metadata in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Carried {
     pub(crate) kind: Kind,
-    /// Its name among its kind.
+    /// Its name, unique for its kind.
     pub(crate) name: String,
-    /// What is written again; none if it may be untrue of the new picture.
+    /// The value to write again; `None` if it may be untrue of the new picture.
     pub(crate) value: Option<Value>,
     pub(crate) rests_on: RestsOn,
 }
 
-/// Where it was.
+/// The place of metadata in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     PngChunk,
@@ -28,37 +27,37 @@ pub(crate) enum Kind {
     ExrAttribute,
     ExifField,
     HeaderField,
-    /// Nowhere in particular: the name is a phrase of its own.
+    /// No particular place: the name is a phrase of its own.
     Phrase,
 }
 
-/// What can be written again.
+/// A value that can be written again.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     /// A chunk of PNG.
     Chunk([u8; 4], Vec<u8>),
     /// A tag of TIFF: its number, its type and its bytes in this machine's order.
     Tag(u16, Type, Vec<u8>),
-    /// A tag of TIFF for pictures of inks alone.
+    /// A tag of TIFF, for CMYK pictures only.
     InkTag(u16, Type, Vec<u8>),
-    /// A comment, in whatever encoding.
+    /// A comment, in any encoding.
     Comment(Vec<u8>),
     /// IPTC data.
     Iptc(Vec<u8>),
 }
 
-/// What must stay the same for something to stay true.
+/// The property of a picture that must stay the same for metadata to stay true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestsOn {
     Nothing,
-    /// The type of the values, and what a value means: scaling changes that.
+    /// The type and the meaning of the values: scaling changes both.
     Values,
-    /// Where the pixels lie: rotation changes that.
+    /// The positions of the pixels: rotation changes them.
     Place,
 }
 
 impl Carried {
-    /// Something that is written again where the format can hold it.
+    /// Metadata that is written again where the format can hold it.
     pub(crate) fn new(
         kind: Kind,
         name: impl Into<String>,
@@ -68,18 +67,18 @@ impl Carried {
         Self { kind, name: name.into(), value: Some(value), rests_on }
     }
 
-    /// Something that is not written again.
+    /// Metadata that is not written again.
     pub(crate) fn left_out(kind: Kind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into(), value: None, rests_on: RestsOn::Nothing }
     }
 }
 
-/// Gives up what is no longer true after a change.
+/// Drops values that a change makes untrue.
 pub(crate) fn change(carried: &mut [Carried], changed: RestsOn) {
     carried.iter_mut().filter(|it| it.rests_on == changed).for_each(|it| it.value = None);
 }
 
-/// The most names in a note: a damaged file may have thousands.
+/// Maximum number of names in a note: a damaged file may have thousands.
 const MOST: usize = 2000;
 
 /// The phrases that name these, such as "the PNG chunks gAMA and cHRM".
@@ -128,7 +127,7 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// A name from a file, without what a terminal may obey.
+/// A name from a file, without characters that a terminal may interpret.
 pub(crate) fn printable(name: &[u8]) -> String {
     let shown = name
         .iter()
@@ -137,12 +136,13 @@ pub(crate) fn printable(name: &[u8]) -> String {
     shown.collect::<String>().trim().to_owned()
 }
 
-/// Whether XMP data can be written again: a thumbnail shows the picture before filtering.
+/// Whether XMP data can be written again. A thumbnail shows the picture before filtering, so it
+/// must not be.
 pub(crate) fn xmp_is_kept(data: &[u8]) -> bool {
     !holds(data, b"humbnails") && !holds(data, b"xmpGImg:")
 }
 
-/// Whether XMP data says where things are in the picture, or how it is to be turned.
+/// Whether XMP data gives positions in the picture, or its orientation.
 pub(crate) fn xmp_rests_on_place(data: &[u8]) -> bool {
     [&b"rientation"[..], b"GPano:", b"mwg-rs:", b"Area"].iter().any(|word| holds(data, word))
 }

@@ -1,5 +1,5 @@
-//! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`,
-//! files without a header and uncompressed TIFF, whose rows lie in the file in memory order.
+//! Filters large pictures from file to file in chunks of rows, so that they need not fit in memory:
+//! `.npy`, files without a header and uncompressed TIFF. These files hold rows in memory order.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -25,32 +25,32 @@ use crate::{npy, replace, stream};
 pub(crate) struct Array {
     path: PathBuf,
     file: File,
-    /// Where each of its strips begins, and how many rows it has; the last may have fewer.
+    /// The byte offset of each strip, and the rows of a strip; the last may have fewer.
     strips: Vec<u64>,
     strip_rows: usize,
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,
     /// Whether the byte order differs from this machine's.
     pub(crate) swapped: bool,
-    /// Whether an axis of its own has the channels.
+    /// Whether the channels have an axis of their own.
     pub(crate) channel_axis: bool,
-    /// What the channels behind the colours are; none of them is alpha.
+    /// The meaning of each channel after the colours; none of them is alpha.
     pub(crate) extras: Vec<Extra>,
-    /// What a TIFF says beside the pixels.
+    /// The metadata of a TIFF.
     meta: Meta,
-    /// Whether values were read of which a filter may make NaN.
+    /// Whether values read so far include any that a filter may turn into NaN.
     nan: bool,
 }
 
 impl Array {
-    /// The array in a file, if it is larger than `--chunk-above` and can be filtered so; anything
-    /// else is `None`, for the codecs to read or to complain about.
+    /// Opens a file that is larger than `--chunk-above` and can be filtered in chunks. Returns
+    /// `None` for anything else: the codecs read it or report the error.
     pub(crate) fn open(path: &Path, args: &FilterArgs) -> Option<Self> {
         let reading = &args.reading;
         if stream::is_stream(path) || reading.page.is_some() || reading.lenient {
             return None;
         }
-        // A pipe is not opened here: who writes into it would lose its reader when this one leaves.
+        // Opening a pipe here would leave its writer without a reader when this function closes it.
         let found = fs::metadata(path).ok()?;
         if !found.is_file() || found.len() <= args.chunk_above {
             return None;
@@ -107,15 +107,15 @@ impl Array {
         };
         let bytes = array.row_bytes().checked_mul(array.shape.height as u64)?;
         let end = start.checked_add(bytes)?;
-        // Behind an array's values may be anything; without a header the file's length is all there
-        // is to check.
+        // Any data may follow an array's values. Without a header, only the file's length can be
+        // checked.
         (end == found.len() || end < found.len() && reading.raw.is_none()).then_some(array)
     }
 
     fn of_tiff(path: PathBuf, file: File, reading: &Reading) -> Option<Self> {
         let Strips { shape, scalar, swapped, offsets: strips, rows: strip_rows, extras, meta } =
             codec::tiff_strips(&file)?;
-        // Turned pixels come from everywhere.
+        // Rotation needs pixels of the whole picture.
         let turns = meta.orientation != Orientation::NoTransforms && reading.auto_orient;
         let channel_axis = shape.channels > 1;
         let nan = false;
@@ -139,7 +139,7 @@ impl Array {
         (self.shape.row_len() * self.scalar.bytes()) as u64
     }
 
-    /// Whether a format takes rows as they come, and all that the file says.
+    /// Whether the format can be written row by row, with all of the file's metadata.
     pub(crate) fn goes_into(&self, format: &FileFormat, writing: &Writing) -> bool {
         match format.name() {
             "npy" | "raw" => self.meta.orientation == Orientation::NoTransforms,
@@ -148,8 +148,8 @@ impl Array {
         }
     }
 
-    /// Filters every channel into a file of that format. Returns notes on what the file cannot
-    /// hold.
+    /// Filters every channel into a file of this format. Returns notes on metadata that the file
+    /// cannot hold.
     pub(crate) fn filter(
         mut self,
         plan: &Plan,
@@ -160,7 +160,7 @@ impl Array {
         if target != self.scalar {
             self.meta.values_changed();
         }
-        // A picture of one pixel says what the large one does.
+        // A picture of one pixel with the same metadata has the same losses as the large one.
         let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels)
             .map_err(|error| Failure::at(&self.path, error))?;
         let lost = format
@@ -174,7 +174,7 @@ impl Array {
         Ok(lost.map(Note::Text).into_iter().chain(nans).collect())
     }
 
-    /// Returns how many results are NaN, if the type has none and there are some.
+    /// Returns the number of NaN results, if the type has no NaN and there are any.
     fn from<D: Pixel>(self, plan: &Plan, path: &Path, format: &FileFormat) -> Result<Option<Note>> {
         match self.scalar {
             Scalar::U8 => self.run::<u8, D>(plan, path, format),
@@ -214,7 +214,8 @@ impl Array {
         if !self.nan || !is_integer(D::SCALAR) {
             return Ok(None);
         }
-        // Integers do not show how many were NaN, and files without any are not to pay for it.
+        // Integers do not show NaN, so a second pass counts them, unless the input cannot cause
+        // any.
         let mut found = 0;
         let mut sink = |_: Range<usize>, sums: &[f32]| {
             found += sums.iter().filter(|sum| sum.is_nan()).count() as u64;

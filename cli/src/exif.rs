@@ -1,8 +1,7 @@
 //! Exif data: which fields are kept, and the orientation and the resolution in them.
 //!
-//! Fields are copied one by one. What may hold a small copy of the picture before filtering is left
-//! out, since whoever blurs a face wants that gone: the thumbnail, and the camera maker's own
-//! notes.
+//! Fields are copied one by one. The thumbnail and the camera maker's notes are left out: they may
+//! hold a small copy of the picture before filtering, which whoever blurs a face wants gone.
 
 use std::io::Cursor;
 
@@ -13,10 +12,9 @@ use image::metadata::Orientation;
 use crate::carried::{self, Carried, Kind, RestsOn};
 use crate::meta::{Meta, Resolution, ratio};
 
-/// What the fields say about the picture, and all that is kept of them. `None` if they cannot be
-/// read.
+/// The orientation, the resolution and the kept fields of Exif data. `None` if it cannot be read.
 pub(crate) fn read(data: &[u8]) -> Option<Meta> {
-    // Some writers put the signature of JPEG's segment before it in other formats too.
+    // In other formats too, some writers put the signature of JPEG's segment first.
     let data = data.strip_prefix(b"Exif\0\0").unwrap_or(data);
     let exif = match Reader::new().continue_on_error(true).read_raw(data.to_vec()) {
         Ok(exif) => exif,
@@ -48,7 +46,7 @@ pub(crate) fn read(data: &[u8]) -> Option<Meta> {
     })
 }
 
-/// What a file's Exif data says, if it has some.
+/// The metadata in a file's Exif data, if there is any.
 pub(crate) fn read_from(data: Option<&[u8]>) -> Meta {
     let damaged = || {
         let carried = vec![Carried::left_out(Kind::Phrase, "Exif data that cannot be read")];
@@ -57,7 +55,7 @@ pub(crate) fn read_from(data: Option<&[u8]>) -> Meta {
     data.map_or_else(Meta::default, |data| read(data).unwrap_or_else(damaged))
 }
 
-/// Those of the fields that are neither kept nor made anew.
+/// The fields that are neither kept nor written anew.
 pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     let lost = |field: &&Field| match field.tag {
         tag if is_kept(tag) => matches!(field.value, Value::Unknown(..)),
@@ -70,23 +68,8 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     fields.iter().filter(lost).map(named).collect()
 }
 
-impl Meta {
-    /// Gives up what is not true of pixels that were rotated or mirrored.
-    pub(crate) fn pixels_moved(&mut self) {
-        carried::change(&mut self.carried, RestsOn::Place);
-        if without_places(self) {
-            self.carried
-                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
-        }
-        if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
-            self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
-        }
-    }
-}
-
-/// Takes the fields away that say where something is in the picture. Returns whether there were
-/// some.
-fn without_places(meta: &mut Meta) -> bool {
+/// Removes the fields that give positions in the picture. Returns whether there were any.
+pub(crate) fn without_places(meta: &mut Meta) -> bool {
     let all = fields(meta.exif.as_deref());
     let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);
     if !all.iter().any(is_place) {
@@ -96,7 +79,7 @@ fn without_places(meta: &mut Meta) -> bool {
     true
 }
 
-/// Whether a field says how a file stores its pixels, or how large and how turned they are.
+/// Whether the writer makes a field anew: one for the storage, size or orientation of the pixels.
 fn is_made_anew(tag: Tag) -> bool {
     let Tag(Context::Tiff, number) = tag else { return false };
     matches!(number, 0x0100..=0x0103 | 0x0106 | 0x0111 | 0x0112 | 0x0115..=0x0117 | 0x011a..=0x011c | 0x0128)
@@ -117,7 +100,7 @@ pub(crate) fn is_kept(tag: Tag) -> bool {
     }
 }
 
-/// Those of the fields that are kept, as Exif data.
+/// The kept fields, as Exif data.
 pub(crate) fn collected(fields: Vec<Field>) -> Option<Vec<u8>> {
     written(
         fields
@@ -126,14 +109,14 @@ pub(crate) fn collected(fields: Vec<Field>) -> Option<Vec<u8>> {
     )
 }
 
-/// The fields of data that [`read`] or [`collected`] made.
+/// The fields of Exif data from [`read`] or [`collected`].
 pub(crate) fn fields(data: Option<&[u8]>) -> Vec<Field> {
     let exif = data.and_then(|data| Reader::new().read_raw(data.to_vec()).ok());
     exif.map(|exif| exif.fields().cloned().collect()).unwrap_or_default()
 }
 
-/// The fields of `exif`, with the orientation, the resolution and the size of the picture that is
-/// written. `None` if there is nothing to say.
+/// The fields of `exif`, with the orientation, the resolution and the size of the output. `None` if
+/// there is no field.
 pub(crate) fn write(meta: &Meta, width: usize, height: usize) -> Option<Vec<u8>> {
     let kept = fields(meta.exif.as_deref());
     let set = |tag, value| Field { tag, ifd_num: In::PRIMARY, value };
@@ -161,7 +144,7 @@ fn written<'a>(fields: impl Iterator<Item = &'a Field>) -> Option<Vec<u8>> {
     let mut writer = Writer::new();
     let mut tags = Vec::new();
     for field in fields {
-        // The writer wants each once.
+        // The writer takes each tag once.
         if !tags.contains(&field.tag) {
             tags.push(field.tag);
             writer.push_field(field);

@@ -1,4 +1,4 @@
-//! The channels behind a picture's colours: what a file says of them, and what becomes of them.
+//! The channels after a picture's colours: their meaning, and the treatment of alpha.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,13 +6,13 @@ use apron::{Alpha, Extra, Image, Number, threads};
 
 use crate::spread::{chunk, threads_for};
 
-/// The channel behind the colours of a format that has straight alpha, if there is one.
+/// The channels after the colours in a format with straight alpha.
 pub(crate) fn straight(alpha: bool) -> Vec<Extra> {
     if alpha { vec![Extra::Straight] } else { Vec::new() }
 }
 
-/// What the channels of an array are: it does not say. Two and four are taken for a colour or three
-/// and one more, as pictures have them; of more than four, the first is a colour.
+/// The channels after the colours of an array, which does not state their meaning. Two and four
+/// channels are one and three colours with one more; of more than four, the first is a colour.
 pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
     match channels {
         1 | 3 => Vec::new(),
@@ -21,7 +21,7 @@ pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
     }
 }
 
-/// The name of pixels of so many colours with these channels behind them: "grey", "RGBA",
+/// The name of pixels with this number of colours and these channels after them: "grey", "RGBA",
 /// "RGB+band", "7 channels of".
 pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
     let name = match (colours, extras) {
@@ -37,22 +37,21 @@ pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
     name.to_owned()
 }
 
-/// What the channels of a picture are to a call, and those of its result.
+/// The meaning of the channels of a picture and of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    /// The number of the channel that the mode is about, and what it is. None if all channels are
-    /// filtered in the same way.
+    /// The index and the meaning of the channel that the alpha mode is about. `None` if all
+    /// channels are filtered in the same way.
     pub(crate) treated: Option<(usize, Extra)>,
-    /// What that channel is afterwards; none if it was taken away, or there is no such.
+    /// The meaning of that channel in the result. `None` if it was removed, or if there is none.
     pub(crate) kept: Option<Extra>,
-    /// What the channels behind the colours of the result are.
+    /// The meaning of each channel after the colours of the result.
     pub(crate) extras: Vec<Extra>,
 }
 
 impl Meaning {
-    /// Of a picture of so many channels, with these behind its colours, under a mode. The mode is
-    /// about alpha; where there is none, and it says what becomes of alpha, it takes the last
-    /// channel for that.
+    /// For a picture with this number of channels, of which `extras` come after the colours. If
+    /// none is alpha and the mode treats alpha, the mode applies to the last channel.
     pub(crate) fn of(channels: usize, extras: &[Extra], mode: Alpha) -> Self {
         let named = !matches!(mode, Alpha::Auto | Alpha::Filter);
         let alpha = extras.iter().position(|extra| extra.is_alpha());
@@ -70,19 +69,45 @@ impl Meaning {
     }
 }
 
-/// How the colours of a result become those of a format.
+impl Picture {
+    /// The number of colours.
+    pub(crate) fn colours(&self) -> usize {
+        self.pixels.shape().channels - self.extras.len()
+    }
+}
+
+impl Pixels {
+    /// Moves a channel to another place. The channels between move by one.
+    pub(crate) fn move_channel(&mut self, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        each!(self, image => {
+            let channels = image.shape().channels;
+            let values = image.as_mut_slice();
+            let threads = threads_for(values.len());
+            threads::for_each(threads, values.chunks_mut(chunk(channels)), |(): &mut (), values| {
+                values.chunks_exact_mut(channels).for_each(|pixel| {
+                    if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
+                });
+            });
+        });
+    }
+}
+
+/// The conversion of a result's colours to a format's type of alpha.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ByAlpha {
     #[default]
     AsTheyAre,
-    /// Colours that are multiplied by alpha, in a format that has them straight.
+    /// From premultiplied colours to straight ones.
     Divided,
-    /// The other way round.
+    /// From straight colours to premultiplied ones.
     Multiplied,
 }
 
 impl ByAlpha {
-    /// How colours beside alpha of one kind become those beside the other.
+    /// The conversion of colours from one type of alpha to the other.
     pub(crate) fn between(from: Option<Extra>, to: Extra) -> Self {
         match (from, to) {
             (Some(Extra::Premultiplied), Extra::Straight) => Self::Divided,
@@ -91,18 +116,18 @@ impl ByAlpha {
         }
     }
 
-    /// A colour beside this alpha; `opaque` is the alpha of what covers all.
+    /// Converts a colour at this alpha; `opaque` is the value of full alpha.
     pub(crate) fn of(self, colour: f64, alpha: f64, opaque: f64) -> f64 {
         match self {
             Self::AsTheyAre => colour,
             Self::Divided if alpha > 0.0 => colour * opaque / alpha,
-            // What covers nothing has no colour of its own.
+            // A transparent pixel has no colour.
             Self::Divided => 0.0,
             Self::Multiplied => colour * alpha / opaque,
         }
     }
 
-    /// Whether colours are lost in it: those of pixels that shine and cover nothing.
+    /// Whether the conversion loses colours: premultiplied ones of pixels with an alpha of 0.
     pub(crate) fn loses<S: Number>(self, sums: &Image<S>) -> bool {
         let channels = sums.shape().channels;
         let is_glow = |pixel: &[S]| match pixel.split_last() {

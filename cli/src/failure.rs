@@ -32,7 +32,7 @@ impl Failure {
 
 impl From<apron::Error> for Failure {
     fn from(error: apron::Error) -> Self {
-        // The way out on the command line, which the library does not know.
+        // A way out on the command line, which the library does not know.
         let hint = match error {
             apron::Error::NoGpu { .. } | apron::Error::DeviceMemory { .. } => " (--device cpu)",
             _ => "",
@@ -43,8 +43,8 @@ impl From<apron::Error> for Failure {
 
 /// Keeps the message of a panic for [`caught`] instead of printing it.
 ///
-/// A panic, most likely of a decoder on a file that nobody has tried before, is reported like every
-/// other failure.
+/// Panics are reported like other failures. They most likely come from a decoder on an unusual
+/// file.
 pub(crate) fn keep_panics() {
     panic::set_hook(Box::new(|panic| *last_panic() = Some(panic.to_string())));
 }

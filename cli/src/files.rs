@@ -16,7 +16,7 @@ use crate::picture::Document;
 use crate::replace::replace;
 use crate::stream;
 
-/// Opens a file to read. What standard input (`-`) or a pipe holds is read to its end first.
+/// Opens a file to read. Standard input (`-`) and pipes are read to their end first.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
     if stream::is_stream(path) {
         return stream::read(path).map(BufReader::new);
@@ -34,16 +34,16 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
 }
 
-/// Whether the name says that the file is a picture to read.
+/// Whether the file's extension names a picture format that the tool reads.
 pub(crate) fn is_named_as_picture(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
         || ImageFormat::from_path(path).is_ok_and(|format| {
-            // Those two are not read by the image crate.
+            // Other crates than `image` read these two formats.
             format.reading_enabled() || matches!(format, ImageFormat::Tiff | ImageFormat::WebP)
         })
 }
 
-/// Reads what a file holds. The content tells the format, else the name does.
+/// Reads a file. The content tells the format; if it does not, the name does.
 pub(crate) fn load(path: &Path, options: &Reading) -> Result<Document> {
     let mut reader = open(path)?;
     let extension = path.extension().and_then(|extension| extension.to_str());
@@ -64,7 +64,7 @@ pub(crate) fn save(
     Ok(format.loses(document))
 }
 
-/// Writes all pages to `out` as [`save`] does to a file; `path` is where they will be.
+/// Writes all pages to `out`, as [`save`] does to a file. Errors name `path`.
 pub(crate) fn encode(
     path: &Path,
     format: &FileFormat,
@@ -85,10 +85,10 @@ fn check(path: &Path, format: &FileFormat, document: &Document) -> Result {
     format.check_pages(document).map_err(fail)
 }
 
-/// What a file holds behind what [`load`] reads of it.
+/// The data of a file after the pictures that [`load`] reads.
 pub(crate) fn left_over(path: &Path) -> Left {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    // A file that cannot be opened again was read a moment ago.
+    // `load` has just read the file. If opening it again fails, report nothing.
     File::open(path).map_or_else(|_| Left::default(), |file| ends::left_over(file, extension))
 }
 
@@ -113,7 +113,7 @@ mod tests {
         Writing::default()
     }
 
-    /// How a file of this picture is read.
+    /// The options to read a file of this picture.
     fn reading_of(format: &FileFormat, picture: &Picture) -> Reading {
         let raw = Raw { shape: picture.pixels.shape(), scalar: picture.pixels.scalar() };
         Reading { raw: Some(raw).filter(|_| format.name() == "raw"), ..reading() }
@@ -182,7 +182,7 @@ mod tests {
                     let document = picture.into();
                     let message = save(&path, format, &document, &writing()).unwrap_err().message;
                     assert!(message.contains("npy") && !path.exists(), "{message}");
-                    // The encoder refuses too, or the table is too strict.
+                    // If the encoder accepts the picture, the table is too strict.
                     let narrowed = matches!(format.name(), "pgm" | "ppm" | "pnm" | "bmp");
                     if let (Encode::Other(_), Some(_), false) =
                         (format.encode, document.first().colour(), narrowed)
@@ -210,7 +210,7 @@ mod tests {
                 assert_eq!((read.pages.len(), &*read.notes), (1, &[][..]), "{}", format.name());
                 let read = read.first();
                 fs::remove_file(&path).unwrap();
-                // An alpha without transparency is none in a GIF.
+                // GIF drops an alpha channel that is opaque everywhere.
                 let changes = matches!(format.name(), "webp" | "gif" | "bmp");
                 let read_shape = read.pixels.shape();
                 assert_eq!(read.pixels.scalar(), scalar, "{}", format.name());
@@ -221,7 +221,7 @@ mod tests {
                 );
                 let tolerance = match format.name() {
                     "jpg" => 4.0,
-                    // Half transparent is one or the other there.
+                    // GIF's alpha is opaque or transparent, nothing between.
                     "gif" => {
                         if shape.channels == 4 {
                             255.0
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a file was left");
     }
 
-    /// Everything that a file can say beside the pixels.
+    /// Every type of metadata that a file can hold beside the pixels.
     fn meta(channels: usize) -> Meta {
         let mut profile = vec![0u8; 128];
         profile[..4].copy_from_slice(&128u32.to_be_bytes());
@@ -292,8 +292,7 @@ mod tests {
             let check = |kept, is_there: bool, word: &str| {
                 let name = format.name();
                 assert_eq!(is_there, format.keeps.contains(&kept), "{name}: {word}");
-                // Of values nobody expects more than the values, and of these that they stand as
-                // they are shown.
+                // npy and raw hold values alone: only a lost orientation is worth a note.
                 let said = kept == Kept::Orientation || !matches!(name, "npy" | "raw");
                 assert_eq!(
                     !is_there && said,
@@ -388,7 +387,7 @@ mod tests {
             }
             let message = load(&path, &Reading { page: Some(4), ..reading() }).unwrap_err().message;
             assert!(message.contains('4') && message.contains('3'), "{message}");
-            // For ever, and once.
+            // An endless loop, and a single pass.
             for plays in [0, 1] {
                 save(
                     &path,
@@ -404,7 +403,7 @@ mod tests {
                     format.name()
                 );
             }
-            // Together they are more than one may be.
+            // The limit applies to all pages together.
             let each = document.first().pixels.bytes().len() as u64;
             let limits = Limits { max_bytes: each * 2 + each / 2, ..Limits::default() };
             assert!(
@@ -450,7 +449,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         use Stored::*;
         for stored in [Bool, I8, I16, I32, I64, U32, U64, F64] {
-            // Beyond what f32 tells apart, where the type has it.
+            // Values that f32 cannot hold exactly, for types that have them.
             let size = match stored {
                 Bool => 1.0,
                 I8 => 77.0,
@@ -515,7 +514,7 @@ mod tests {
             save(&path, format, &picture.clone().into(), &options).unwrap();
             let read = load(&path, &reading()).unwrap();
             assert_eq!(read.first().meta.subsampling, Some(subsampling));
-            // As the input unless told.
+            // Without an option, the output has the input's subsampling.
             save(&path, format, &read, &writing()).unwrap();
             assert_eq!(
                 load(&path, &reading()).unwrap().first().meta.subsampling,
@@ -526,7 +525,7 @@ mod tests {
 
     #[test]
     fn pictures_are_turned_upright() {
-        // Rows of 1 2 3 and 4 5 6, as Exif's figure of the letter F would be turned.
+        // Rows of 1 2 3 and 4 5 6, oriented like the letter F in the Exif specification.
         let expected: [(u8, usize, [u8; 6]); 8] = [
             (1, 3, [1, 2, 3, 4, 5, 6]),
             (2, 3, [3, 2, 1, 6, 5, 4]),
@@ -630,7 +629,7 @@ mod tests {
             let document = Document { plays: Some(0), ..Document::of(pages) };
             save(&path, format, &document, &writing()).unwrap();
             let bytes = fs::read(&path).unwrap();
-            // Half of a small JPEG are tables.
+            // Tables fill about half of a small JPEG.
             let cut = if name == "a.jpg" { bytes.len() - 100 } else { bytes.len() * 2 / 3 };
             fs::write(&path, &bytes[..cut]).unwrap();
             let message = load(&path, &reading()).unwrap_err().message;
@@ -640,7 +639,7 @@ mod tests {
             assert_eq!(read.notes.len(), 1, "{name}: {:?}", read.notes);
             let (found, whole) = (rgba(&read.first().pixels), rgba(&document.first().pixels));
             let tolerance = if matches!(name, "a.jpg" | "a.gif") { 14.0 } else { 0.0 };
-            // A file of rows from the bottom up keeps those.
+            // BMP stores rows from the bottom up, so a cut file keeps the bottom rows.
             let range =
                 if name == "a.bmp" { whole.len() - 4 * 61 * 8..whole.len() } else { 0..4 * 61 * 8 };
             assert!(

@@ -27,11 +27,11 @@ use crate::steps;
 use crate::task::Task;
 use crate::{files, frames, stream};
 
-/// What became of a picture that did not fail.
+/// The outcome for a picture that did not fail.
 enum Done {
-    /// Its result is written. What a person should know, and what `--verbose` says.
+    /// The result is written: the notes for the user, and the line of `--verbose`.
     Written(Vec<Note>, Option<String>),
-    /// Its result exists, and was to be left alone.
+    /// The result exists, and `--skip-existing` is set.
     Skipped,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let watched = !args.quiet && std::io::stderr().is_terminal();
     let streams = |job: &Job| args.frames || stream::is_streamed(&job.input);
     let bar = match &*jobs {
-        // The bar is about one picture, and there may be many without an end.
+        // The bar is for one picture. A stream may have many, without an end.
         [job] if watched && streams(job) => Some(ProgressBar::hidden()),
         [_] if watched => Some(steps::bar_of_one()),
         _ => None,
@@ -86,7 +86,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     outcome
 }
 
-/// Refuses options that contradict the output's name, or that would be ignored.
+/// Refuses options that contradict the output's name, or that would have no effect.
 fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
     let named = |job: &Job| FileFormat::from_path(&job.output).ok();
     if let (Some(format), [job]) = (args.format, jobs)
@@ -117,7 +117,8 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
     Ok(())
 }
 
-/// Whether the filter gives as much below 0 as above: integers lose half of it.
+/// Whether the taps sum to 0 or less, as a derivative's do. Integer types then lose about half of
+/// the results.
 fn is_derivative(filter: &Filter) -> bool {
     let taps =
         (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)));
@@ -125,9 +126,8 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
-/// One job for each core, as long as there is a GiB of memory for each: a picture and its result
-/// are there at the same time. More than 32 would take a GPU's memory for lanes that it has no use
-/// for.
+/// One job for each core, as long as each has a GiB of memory for a picture and its result. The
+/// limit of 32 saves GPU memory: more lanes are of no use.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let gibibytes =
@@ -135,15 +135,15 @@ fn jobs_at_once() -> usize {
     cores.min(gibibytes).clamp(1, 32)
 }
 
-/// The GiB of memory that programs can have, by what Linux says.
+/// The memory available to programs in GiB, from Linux's `/proc/meminfo`.
 fn available(meminfo: &str) -> Option<usize> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes >> 20)
 }
 
-/// The threads that work on one stream of frames: each has a frame in memory. Eight decode, filter
-/// and encode as fast as a pipe brings frames.
+/// Threads for one stream of frames. Each holds a frame in memory. Eight decode, filter and encode
+/// as fast as a pipe delivers frames.
 fn frames_at_once(args: &FilterArgs, jobs: usize) -> usize {
     match (args.jobs, jobs) {
         (Some(jobs), 1) => jobs.into(),
@@ -160,8 +160,8 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let work = || {
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it
-            // safely.
+            // Unwinding is safe: a plan keeps its state in locks. After a panic it refuses the
+            // locked state, or can use it.
             match caught(AssertUnwindSafe(|| task.run(job))) {
                 Ok(Done::Written(found, line)) => {
                     let mut notes = task.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,14 +174,14 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
                     skipped.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(failure) => {
-                    // A single failure is the tool's own.
+                    // With a single job, the caller reports the failure.
                     if jobs.len() > 1 {
                         bar.suspend(|| report(&failure.message));
                     }
                     failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
                 }
             }
-            // That of a single picture counts pixels.
+            // The bar of a single picture counts pixels instead.
             if jobs.len() > 1 {
                 bar.inc(1);
             }
@@ -215,7 +215,44 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     }
 }
 
+/// The work on every picture.
+pub(crate) struct Task<'a> {
+    pub(crate) args: &'a FilterArgs,
+    pipeline: &'a Pipeline,
+    /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
+    differs: bool,
+    /// Whether the last step computes angles.
+    is_angle: bool,
+    pub(crate) bar: &'a ProgressBar,
+    /// The notes for the user.
+    pub(crate) notes: Mutex<Notes>,
+    /// Threads for each stream of frames.
+    pub(crate) frames_at_once: usize,
+}
+
 impl Task<'_> {
+    /// The format to write, or `None` if the result exists and is to be skipped. Fails early if the
+    /// output cannot be written.
+    fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
+        let Job { output, in_folder, .. } = job;
+        let found =
+            fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
+        if found && self.args.skip_existing {
+            return Ok(None);
+        }
+        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
+            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
+        }
+        replace::check(output, *in_folder)?;
+        match self.args.format {
+            Some(format) => Ok(Some(format)),
+            None if stream::is_stream(output) => Err(Failure::usage(
+                "standard output has no name that tells a format: give one, as in --format png",
+            )),
+            None => FileFormat::from_path(output).map(Some),
+        }
+    }
+
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
         let args = self.args;
@@ -236,7 +273,7 @@ impl Task<'_> {
         let read = start.elapsed();
 
         let start = Instant::now();
-        // What the calls have launched, each once: pages may differ.
+        // The variants that ran, without repetition: pages may differ.
         let mut ran = Vec::new();
         let document = self.filtered(document, job, format, (&mut notes, &mut ran))?;
         let filtered = start.elapsed();
@@ -253,7 +290,7 @@ impl Task<'_> {
         Ok(Done::Written(notes, line))
     }
 
-    /// What a file holds behind the picture, if a person should know of it.
+    /// A note on the data in a file after the picture.
     fn left_over(&self, job: &Job) -> Option<Note> {
         if self.args.quiet || self.args.reading.raw.is_some() {
             return None;
@@ -261,8 +298,8 @@ impl Task<'_> {
         Some(files::left_over(&job.input)).filter(|left| !left.is_empty()).map(Note::Left)
     }
 
-    /// Filters all pages of a document into the type that is written. Adds what a person should
-    /// know to the notes, and what ran.
+    /// Filters all pages of a document into the type to write. Adds to the notes, and to the list
+    /// of variants that ran.
     pub(crate) fn filtered(
         &self,
         document: Document,
@@ -274,7 +311,7 @@ impl Task<'_> {
         document.map(|page| self.page(page, job, format, (&mut *notes, &mut *ran)))
     }
 
-    /// What `--verbose` says of a result: what ran, and the times to read, filter and write it.
+    /// The line of `--verbose`: the variants that ran, and the times to read, filter and write.
     pub(crate) fn line(
         &self,
         job: &Job,
@@ -298,15 +335,14 @@ impl Task<'_> {
         )
     }
 
-    /// Whether a person should know how many values a result cuts off, if its type has no negative
-    /// ones.
+    /// Whether to count negative results that a type without negative values clamps.
     fn counts_cuts(&self, unsigned: bool) -> bool {
         self.differs && unsigned && !self.args.scaling.minds_signs() && !self.args.quiet
     }
 
     /// # Errors
-    /// [`apron::Error::Parameter`] if results are angles and the file's own type is one of
-    /// integers.
+    /// [`apron::Error::Parameter`] if results are angles and the file's own type is an integer
+    /// type.
     fn check_holds_angles(&self, stored: Option<Stored>) -> apron::Result<()> {
         match stored.filter(|stored| self.is_angle && stored.is_integer()) {
             Some(stored) => Err(apron::Error::Parameter {
@@ -318,7 +354,7 @@ impl Task<'_> {
         }
     }
 
-    /// Filters a large array from file to file, if nothing about it needs all of it at once.
+    /// Filters a large array from file to file, if no step needs the whole array at once.
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
         let Self { args, pipeline, .. } = self;
         let [plan] = pipeline.plans() else { return Ok(None) };
@@ -335,7 +371,7 @@ impl Task<'_> {
         let Meaning { treated, extras, .. } =
             Meaning::of(array.shape.channels, &array.extras, args.alpha);
         let held = format.check(target, array.shape.channels - extras.len(), &extras).is_ok();
-        // What is cut off is counted with all sums at hand.
+        // Counting clamped values needs all sums in memory.
         if !is_plain || treated.is_some() || self.counts_cuts(is_integer(target)) || !held {
             return Ok(None);
         }
@@ -359,8 +395,8 @@ impl Task<'_> {
         Ok(Some(Done::Written(notes, line)))
     }
 
-    /// Filters one page into the type that is written. Adds what a person should know to the notes,
-    /// and what ran.
+    /// Filters one page into the type to write. Adds to the notes, and to the list of variants that
+    /// ran.
     fn page(
         &self,
         page: Picture,
@@ -386,11 +422,12 @@ impl Task<'_> {
         for text in said.into_iter().chain(scaled) {
             note(notes, text);
         }
-        // To the library, alpha is the last channel.
+        // The library takes alpha as the last channel.
         let mut pixels = page.pixels;
         meaning.treated.iter().for_each(|&(at, _)| pixels.move_channel(at, last));
         let treated = meaning.treated.map(|(_, kind)| (kind, args.alpha));
-        // The file's own type, unless another one is asked for, or a range of 0 to 1.
+        // The file's own type is kept, unless the user asks for another type or for a range of 0
+        // to 1.
         let own = args.output_type.is_none() && !args.scaling.sets_range();
         let stored = page.stored.filter(|&stored| own && format.stores(stored));
         if let Some(wide) = page.stored.filter(|_| own && stored.is_none()) {
@@ -414,7 +451,7 @@ impl Task<'_> {
         let counts_nan = integers && !args.quiet && may_give_nan(&pixels);
         let sums =
             if counts || counts_nan || finish.is_some() { Some(noted(all_sums())?) } else { None };
-        // A channel that was treated is not scaled with the others.
+        // Alpha is not scaled with the other channels.
         let channels = last + usize::from(meaning.treated.is_none());
         let mut result = match (&finish, &sums, stored) {
             (Some(finish), Some(sums), _) => finish
@@ -448,7 +485,7 @@ impl Task<'_> {
             let known = notes
                 .iter()
                 .any(|note| matches!(note, Note::Cut(known) if known.middle == cut.middle));
-            // A page on which nothing is cut off counts if another page has something.
+            // If one page has clamped values, all pages count towards the total.
             if known || cut.below > 0 {
                 notes::add(notes, Note::Cut(cut));
             }

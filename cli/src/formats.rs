@@ -1,4 +1,4 @@
-//! The formats that pictures are written in.
+//! The formats that the tool writes.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::meta::{Resolution, Unit};
 use crate::npy;
 use crate::picture::{Document, Stored};
 
-/// A format that pictures are written in.
+/// A format that the tool writes.
 #[derive(Debug)]
 pub(crate) struct FileFormat {
     /// File extensions; the first is the format's name.
@@ -25,27 +25,27 @@ pub(crate) struct FileFormat {
     pub(crate) holds: fn(Scalar, usize) -> bool,
     /// Whether a file can hold several pictures.
     pub(crate) pages: Several,
-    /// What a file can say beside the pixels.
+    /// The metadata that a file can hold.
     pub(crate) keeps: &'static [Kept],
-    /// What a channel behind the colours is.
+    /// The meaning of a channel after the colours.
     pub(crate) behind: Behind,
     pub(crate) encode: Encode,
 }
 
-/// Several pictures in one file.
+/// Whether and how one file holds several pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Several {
-    /// There is one.
+    /// One picture only.
     No,
-    /// Of any extents and types.
+    /// Pictures of any extents and types.
     Any,
-    /// All of the same extents and type.
+    /// Pictures that all have the same extents and type.
     Alike,
-    /// The same, each with the time for which it is shown.
+    /// Pictures of the same extents and type, each with the time for which it is shown.
     Animation,
 }
 
-/// What a file can say about a picture.
+/// Metadata that a file can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Profile,
@@ -55,14 +55,14 @@ pub(crate) enum Kept {
     Resolution,
 }
 
-/// What a format holds behind the colours.
+/// The channels that a format holds after the colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// One channel, alpha of this kind.
+    /// One channel: alpha of this type.
     Alpha(Extra),
-    /// Anything, and the file says what.
+    /// Any channels, whose meaning the file states.
     Said,
-    /// Anything, and the file says nothing.
+    /// Any channels, whose meaning the file does not state.
     Unsaid,
 }
 
@@ -80,13 +80,12 @@ pub(crate) enum Encode {
     Other(Encoded),
 }
 
-/// Every format that can be written. Tests hold the table to what the encoders do, and that of
-/// `cli/README.md` to this one.
+/// Every format that can be written. Tests compare this table with the encoders, and the table in
+/// `cli/README.md` with this one.
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
     use Scalar::{F32, U8, U16};
-    // Of formats that are not named, alpha is straight, by their definitions or by what their
-    // readers do.
+    // Formats without `behind` have straight alpha, by definition or because readers take it so.
     &[
         FileFormat {
             extensions: &["png"],
@@ -122,7 +121,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
         },
         FileFormat {
             extensions: &["bmp"],
-            // The encoder takes grey with alpha too, and loses the alpha.
+            // The encoder also takes grey with alpha, but drops the alpha.
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3 | 4),
             keeps: &[Resolution],
             encode: Encode::Other(Encoded::Bmp),
@@ -130,7 +129,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
         },
         FileFormat {
             extensions: &["gif"],
-            // Through a palette of 256 colours, one of them transparent.
+            // The palette has 256 colours, one of them transparent.
             holds: |scalar, channels| scalar == U8 && matches!(channels, 3 | 4),
             pages: Several::Animation,
             encode: Encode::Gif,
@@ -208,7 +207,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
     ]
 };
 
-/// A format of pixels and nothing else.
+/// A format of pixels without metadata.
 const PLAIN: FileFormat = FileFormat {
     extensions: &[],
     holds: |_, _| true,
@@ -240,7 +239,7 @@ impl FileFormat {
         .map_err(|reason| Failure::at(path, reason))
     }
 
-    /// Writes what the format can hold.
+    /// Writes a document with the metadata that the format can hold.
     pub(crate) fn write(
         &self,
         document: &Document,
@@ -274,7 +273,7 @@ impl FileFormat {
             .join(", ")
     }
 
-    /// Whether the format has this type, which the library does not filter.
+    /// Whether the format has this type, which no kernel takes.
     pub(crate) fn stores(&self, stored: Stored) -> bool {
         match self.encode {
             Encode::Array => true,
@@ -283,7 +282,7 @@ impl FileFormat {
         }
     }
 
-    /// Checks that the format can hold so many pages. The error names the way out.
+    /// Checks that the format can hold the document's pages. The error names the way out.
     pub(crate) fn check_pages(&self, document: &Document) -> Result<(), String> {
         let several = |format: &&Self| format.pages != Several::No;
         if document.pages.len() == 1
@@ -305,7 +304,7 @@ impl FileFormat {
         ))
     }
 
-    /// What of a document the format cannot hold, as a note.
+    /// A note on the parts of a document that the format cannot hold.
     pub(crate) fn loses(&self, document: &Document) -> Option<String> {
         let first = document.first();
         let meta = &first.meta;
@@ -316,7 +315,7 @@ impl FileFormat {
                 lost.push(what.to_owned());
             }
         };
-        // Nobody expects more of values than the values.
+        // Arrays and raw values hold no metadata, and users expect none.
         let values = matches!(self.encode, Encode::Array | Encode::Raw);
         // WebP has no grey.
         let for_grey = matches!(self.encode, Encode::WebP) && first.pixels.shape().channels < 3;
@@ -342,7 +341,7 @@ impl FileFormat {
         lose(!values && meta.xmp.as_ref().is_some_and(|packet| !holds_xmp(packet)), "the XMP data");
         let has_room = |resolution: Resolution| match self.encode {
             Encode::Tiff => true,
-            // In Exif data there is room for it.
+            // The resolution fits in the Exif data.
             _ if keeps(Kept::Exif) && meta.exif.is_some() => true,
             Encode::Png => {
                 resolution.unit != Unit::Unnamed || resolution.whole(i32::MAX as u32).is_some()
@@ -381,8 +380,7 @@ impl FileFormat {
         }
     }
 
-    /// Whether something of a file's is written again beside pixels with so many channels, of light
-    /// or of ink.
+    /// Whether a file with this number of channels, of light or of ink, can hold the value.
     fn carries(&self, value: &Value, channels: usize, ink: bool) -> bool {
         match (self.encode, value) {
             (Encode::Png, Value::Chunk(name, data)) => codec::fits_png(*name, data, channels),
@@ -394,7 +392,7 @@ impl FileFormat {
         }
     }
 
-    /// Whether the format has pictures of four inks.
+    /// Whether the format holds CMYK.
     pub(crate) fn holds_inks(&self) -> bool {
         matches!(self.encode, Encode::Tiff | Encode::Jpeg)
     }
@@ -403,8 +401,7 @@ impl FileFormat {
         self.extensions[0]
     }
 
-    /// Whether the format can hold pixels of this type, of so many colours with these channels
-    /// behind them.
+    /// Whether the format can hold this type, number of colours and channels after the colours.
     fn takes(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> bool {
         if colours == 4 {
             return extras.is_empty()
@@ -419,7 +416,7 @@ impl FileFormat {
         behind && (self.holds)(scalar, colours + extras.len())
     }
 
-    /// How the colours of a result become the format's, and what a person should know of its
+    /// How the colours of a result are converted for the format, and a note for the user on its
     /// channels.
     pub(crate) fn meets(&self, meaning: &Meaning) -> (ByAlpha, Option<String>) {
         let Behind::Alpha(alpha) = self.behind else { return (ByAlpha::AsTheyAre, None) };
@@ -431,7 +428,7 @@ impl FileFormat {
         (ByAlpha::between(meaning.kept, alpha), unsaid.then_some(text))
     }
 
-    /// What alpha is in a file of this format, whose result had it of this kind.
+    /// The type of alpha in a file of this format, given the result's type of alpha.
     pub(crate) fn alpha(&self, of_result: Extra) -> Extra {
         match self.behind {
             Behind::Alpha(kind) if of_result.is_alpha() => kind,
@@ -439,8 +436,8 @@ impl FileFormat {
         }
     }
 
-    /// Checks that the format can hold pixels of this type, of so many colours with these channels
-    /// behind them. The error names formats that can, and other ways out.
+    /// Checks that the format can hold this type, number of colours and channels after the colours.
+    /// The error names formats that can, and other ways out.
     pub(crate) fn check(
         &self,
         scalar: Scalar,
@@ -468,7 +465,8 @@ impl FileFormat {
         let other = [Scalar::U8, Scalar::U16, Scalar::F32];
         let other = other.into_iter().find(|&scalar| self.takes(scalar, colours, extras));
         let convert = other.map(|other| {
-            // Between integers, and between floats, the look is kept without asking.
+            // Between integer types, and between float types, the default scale keeps the
+            // appearance.
             let integers = [scalar, other].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U16));
             let scale = if integers[0] == integers[1] { "" } else { " --scale full" };
             format!(", or convert with --output-type {other}{scale}")

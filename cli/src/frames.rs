@@ -1,7 +1,8 @@
-//! Frames: pictures of one kind that follow one another, on a pipe or in a file (`--frames`).
+//! Frames: pictures of one format that follow one another, on a pipe or in a file (`--frames`).
 //!
-//! A few threads take turns. Each finds the next frame in the input, decodes, filters and encodes
-//! it while the others do the same with theirs, and writes it when all frames before are written:
+//! A few threads share the work. Each finds the next frame in the input, then decodes, filters and
+//! encodes it while the others work on their frames. It writes the result once all earlier frames
+//! are written:
 //!
 //! ```text
 //! lock the input:  walk to the end of the next frame, keep its bytes
@@ -10,8 +11,8 @@
 //! ```
 //!
 //! So a stream may be endless, memory holds at most one frame for each thread, and a pipe that
-//! pauses after a frame gets its result first. The first frame goes alone: nothing is opened for
-//! writing before one picture could be read.
+//! pauses after a frame gets that frame's result first. The first frame is processed alone: no
+//! output is opened before one picture has been read.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -36,7 +37,7 @@ use crate::replace::replace;
 use crate::task::Task;
 use crate::{files, stream};
 
-/// Bytes to encode before they go to the picture's storage.
+/// Size of the encoder's buffer, in bytes.
 const BUFFER: usize = 1 << 18;
 
 /// The bytes of one frame.
@@ -46,7 +47,7 @@ struct Frame {
     data: SpooledTempFile,
     /// Whether the input ends before the frame does.
     cut: bool,
-    /// Whether these are all bytes of the input, for the decoder to find the picture in.
+    /// Whether `data` is the rest of the input, in which the decoder must find the picture.
     whole: bool,
 }
 
@@ -60,25 +61,26 @@ struct Made {
 /// Finds the frames of an input.
 struct Reader {
     input: Input,
-    /// What all frames are; `None` before the first, and if only the input's end ends it.
+    /// The format of all frames; `None` before the first, and for formats without an end of their
+    /// own.
     kind: Option<Kind>,
-    /// Whether there is no header to tell a kind by.
+    /// Whether frames have no header (`--raw`).
     raw: bool,
-    /// Whether the user says that these are frames, and nothing else.
+    /// Whether the user says that the input holds frames alone (`--frames`).
     marked: bool,
-    /// How many frames began.
+    /// Frames begun.
     frames: usize,
     ended: bool,
-    /// What belongs to no frame.
+    /// Data that belongs to no frame.
     left: Left,
-    /// Where the last frame began.
+    /// The offset of the last frame in the input.
     start: u64,
-    /// Where a JPEG's own further pictures begin, counted from `start`.
+    /// Offsets, from `start`, of further pictures that a JPEG lists as its own.
     behind: Vec<u64>,
 }
 
 impl Reader {
-    /// The next frame, or why there is none although bytes are left. `None` is the end.
+    /// The next frame; an error if the bytes that follow are no frame. `None` is the end.
     fn next(&mut self) -> Option<Result<Frame, String>> {
         if self.ended {
             return None;
@@ -100,7 +102,7 @@ impl Reader {
         self.walk()
     }
 
-    /// Passes over what is no frame, up to the next one.
+    /// Skips data that is no frame, up to the next frame.
     fn following(&mut self) -> io::Result<Option<Frame>> {
         let Some(kind) = self.kind else { return Ok(None) };
         loop {
@@ -125,7 +127,7 @@ impl Reader {
                         "a {other} begins here, and the frames before are {kind}: all must be of one kind"
                     )));
                 }
-                // A single picture may have a trailer. A frame that is none is a damaged stream.
+                // Unknown data after a single picture is a trailer; in a stream, it means damage.
                 None if self.frames == 1 && !self.marked => {
                     self.left.unknown(self.input.drain()?);
                     return Ok(None);
@@ -155,7 +157,7 @@ impl Reader {
             Some(Err(error)) if self.frames > 1 || error.kind() != io::ErrorKind::InvalidData => {
                 return Err(error);
             }
-            // The decoder knows better what is wrong, if anything is.
+            // If the data is damaged, the decoder gives the better error.
             None | Some(Err(_)) => {
                 self.input.drain()?;
                 whole = true;
@@ -180,10 +182,10 @@ fn ignore_end(walked: io::Result<()>) -> io::Result<()> {
 /// Takes the results in order.
 struct Writer<'a> {
     out: &'a mut (dyn Write + Send),
-    /// The frame whose turn it is.
+    /// The number of the frame to write next.
     next: usize,
     failure: Option<Failure>,
-    /// Whether nobody reads the output any more.
+    /// Whether the output's reader has gone.
     closed: bool,
     notes: Notes,
 }
@@ -201,8 +203,7 @@ struct Stream<'a> {
     stopped: AtomicBool,
 }
 
-/// Reads, filters and writes all frames of an input. What a person should know of them goes to the
-/// task's notes.
+/// Reads, filters and writes all frames of an input. Adds notes for the user to those of the task.
 pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Result {
     let args = task.args;
     let (input, wake) = Input::of_pipe(match stream::is_streamed(&job.input) {
@@ -247,7 +248,7 @@ fn next(reader: &Mutex<Reader>, job: &Job) -> Option<(usize, Result<Frame>)> {
     Some((before + 1, frame.map_err(|reason| Failure::at(&job.input, reason))))
 }
 
-/// A failure that says which frame it is about.
+/// Adds the frame's number to a failure.
 fn named(failure: Failure, job: &Job, number: usize, args: &FilterArgs) -> Failure {
     if number == 1 && !args.frames {
         return failure;
@@ -353,12 +354,12 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Takes frames until there is none.
+    /// Processes frames until none is left.
     fn work(&self) {
         while !self.stopped.load(Ordering::Relaxed) {
             let Some((number, frame)) = next(self.reader, self.job) else { return };
-            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it
-            // safely.
+            // Unwinding is safe: a plan keeps its state in locks. After a panic it refuses the
+            // locked state, or can use it.
             let result =
                 caught(AssertUnwindSafe(|| made(self.task, self.job, self.format, frame?)));
             if !self.deliver(number, result) {
@@ -367,7 +368,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Writes a frame when it is its turn. False if no more are to come.
+    /// Writes a frame once all earlier ones are written. Returns false if no more are to come.
     fn deliver(&self, number: usize, made: Result<Made>) -> bool {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         while writer.next != number && writer.failure.is_none() && !writer.closed {
@@ -397,7 +398,8 @@ impl Stream<'_> {
         let stops = writer.failure.is_some() || writer.closed;
         if stops {
             self.stopped.store(true, Ordering::Relaxed);
-            // The channel may be full now, and a thread wait for more later.
+            // A thread sends this: the channel may be full now, and a reader may wait for more
+            // later.
             let wake = self.wake.clone();
             std::thread::spawn(move || wake.send(Err(io::Error::other("stopped"))));
         }
@@ -406,7 +408,7 @@ impl Stream<'_> {
     }
 }
 
-/// Writes bytes to where they can be read from at once.
+/// Writes a result and flushes it, so that a pipe's reader gets it at once.
 fn send(data: SpooledTempFile, out: &mut (dyn Write + Send)) -> io::Result<()> {
     match data.into_inner() {
         SpooledData::InMemory(bytes) => out.write_all(bytes.get_ref())?,

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::picture::each;
 use crate::{files, taps_file};
 
-/// The pixels of a file. What is filtered in f64 is rounded, all else is not.
+/// The pixels of a file. Only values that are filtered in f64 are rounded.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Width, height and channels.
@@ -21,10 +21,10 @@ pub struct Loaded {
     pub scalar: Scalar,
 }
 
-/// Reads a picture as `apron filter` does, and looks for its end; `raw` is what `--raw` is given.
+/// Reads a picture as `apron filter` does, and looks for its end. `raw` is the value of `--raw`.
 ///
 /// # Errors
-/// What the tool would say.
+/// The tool's message.
 pub fn load(
     path: &Path,
     raw: Option<&str>,
@@ -47,15 +47,15 @@ pub fn load(
 /// Reads a file of taps as `--taps-file` does.
 ///
 /// # Errors
-/// What the tool would say.
+/// The tool's message.
 pub fn read_taps(path: &Path) -> Result<Filter, String> {
     caught(|| taps_file::read(path)).map_err(said)
 }
 
-/// Reads the size and the type that `--raw` is given.
+/// Reads the size and the type in a value of `--raw`.
 ///
 /// # Errors
-/// What the tool would say.
+/// The tool's message.
 pub fn raw_size(text: &str) -> Result<(Shape, Scalar), String> {
     let Raw { shape, scalar } = Raw::parse(text)?;
     Ok((shape, scalar))

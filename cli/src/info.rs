@@ -1,4 +1,4 @@
-//! What `apron info` and `apron filters` print.
+//! The output of `apron info` and `apron filters`.
 
 use std::io::{self, Write};
 

@@ -16,18 +16,18 @@ use crate::stream::is_stream;
 pub(crate) struct Job {
     pub(crate) input: PathBuf,
     pub(crate) output: PathBuf,
-    /// Whether the output is in the folder that was named to write to: it is made if there is none,
-    /// and its files are replaced.
+    /// Whether the output is in the folder OUT, which is created if needed and whose files are
+    /// replaced.
     pub(crate) in_folder: bool,
 }
 
-/// A file to read, and its path below the folder that was named to read from.
+/// A file to read, and its path below the folder that the user named.
 struct Source {
     path: PathBuf,
     below: PathBuf,
 }
 
-/// Where the results go.
+/// The place of the results.
 #[derive(Clone, Copy)]
 enum Out<'a> {
     /// Beside each input.
@@ -62,7 +62,7 @@ pub(crate) fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Tells the inputs from OUT.
+/// Splits the paths into the inputs and OUT.
 fn inputs_and_out(args: &FilterArgs) -> Result<(&[PathBuf], Out<'_>)> {
     let (inputs, last) = match &*args.paths {
         [] => {
@@ -90,7 +90,7 @@ fn inputs_and_out(args: &FilterArgs) -> Result<(&[PathBuf], Out<'_>)> {
     if !several {
         return Ok((inputs, Out::File(last)));
     }
-    // A new name without the extension of a picture is that of a folder to make.
+    // A new path without a picture's extension is a folder to create.
     if !is_stream(last) && !last.exists() && !files::is_named_as_picture(last) {
         return Ok((inputs, Out::Folder(last)));
     }
@@ -107,8 +107,8 @@ fn is_folder(path: &Path) -> bool {
     last.is_some_and(|&byte| std::path::is_separator(byte.into())) || path.is_dir()
 }
 
-/// Adds the pictures in a folder, in the order of their names. Files that are hidden or not named
-/// as a picture are passed over, and so is the folder to write to.
+/// Adds the pictures in a folder, in the order of their names. Skips hidden files, files without a
+/// picture's extension, and the folder to write to.
 fn walk(
     folder: &Path,
     args: &FilterArgs,
@@ -139,7 +139,7 @@ fn walk(
             }
         })?;
         let path = entry.path();
-        // A link to a file counts as the file.
+        // A link to a file counts as a file.
         if (if args.reading.raw.is_some() {
             is_named_raw(path)
         } else {
@@ -191,7 +191,7 @@ fn job(source: Source, out: Out<'_>, args: &FilterArgs) -> Result<Job> {
     })
 }
 
-/// Checks that no output is written twice, and none is another picture's input.
+/// Checks that no output is written twice, and that no output is another picture's input.
 fn check_apart(jobs: &[Job]) -> Result {
     if jobs.len() < 2 {
         return Ok(());

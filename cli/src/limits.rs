@@ -21,7 +21,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks a picture's size, before anything is allocated for it.
+    /// Checks a picture's size before its memory is allocated.
     pub(crate) fn check(
         &self,
         width: u64,
@@ -39,7 +39,7 @@ impl Limits {
         ))
     }
 
-    /// What to say of a file whose decoder wants more memory.
+    /// The error for a file whose decoder needs more memory.
     pub(crate) fn exceeded(&self) -> String {
         format!("takes more memory to decode than is allowed; {}", self.advice())
     }
@@ -109,7 +109,7 @@ mod tests {
         assert!(limits.check(u64::MAX, u64::MAX, 8).is_err());
         assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
         assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
-        // A telephone's picture of 200 megapixels, with alpha.
+        // A telephone's picture of 200 megapixels, with alpha, fits.
         let default =
             Limits { max_pixels: amount("256M").unwrap(), max_bytes: amount("2G").unwrap() };
         assert_eq!(default.check(16320, 12240, 4), Ok(()));

@@ -1,4 +1,4 @@
-//! Manual pages and shell completions, from the same source as the help.
+//! Manual pages and shell completions, from the definition of the command line.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::output::print;
 
 /// Writes the completions for a shell.
 pub(crate) fn completions(shell: Shell, out: &mut dyn Write) -> io::Result<()> {
-    // The generator panics where its writer fails.
+    // The generator panics if its writer fails, so it writes to memory.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "apron", &mut text);
     out.write_all(&text)
@@ -21,7 +21,7 @@ pub(crate) fn completions(shell: Shell, out: &mut dyn Write) -> io::Result<()> {
 /// Prints the manual page of a command, or of the whole tool.
 pub(crate) fn page(name: Option<&str>) -> Result {
     let mut tool = Args::command();
-    // Subcommands get their full names, and the options that all have.
+    // Adds subcommands' full names and the options that all commands have.
     tool.build();
     let command = match name {
         None => tool,

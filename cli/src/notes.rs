@@ -1,5 +1,5 @@
-//! What a person should know of pictures that were written all the same: one line for each thing,
-//! however many pictures it is true of.
+//! Notes to the user on pictures that were written. Each note is one line, whatever the number of
+//! pictures.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,22 @@ use crate::ends::Left;
 use crate::output::report;
 use crate::scaling::Cut;
 
-/// Something to know of a picture.
+/// A note on a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     /// A sentence without the picture's name.
     Text(String),
-    /// Values of the result that are below or above what its type holds.
+    /// Values of the result outside the range of its type.
     Cut(Cut),
-    /// Values of the result that are no numbers, in a type that has only numbers.
+    /// Values of the result that are NaN, in a type without NaN.
     Nan { count: u64, total: u64 },
     /// Bytes of the input that are not read.
     Left(Left),
 }
 
 impl Note {
-    /// Counts what another picture's note of this kind counts. False if there is nothing to count,
-    /// or it is another kind.
+    /// Adds the counts of another picture's note. Returns false if the two notes have no counts to
+    /// add up.
     fn counts(&mut self, more: &Self) -> bool {
         match (self, more) {
             (Self::Cut(sum), Self::Cut(more)) if sum.middle == more.middle => sum.add(*more),
@@ -75,18 +75,17 @@ impl std::fmt::Display for Note {
 /// The notes of all pictures.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Each with the first picture that it is about, and how many there are.
+    /// Each note, the first picture that it is about, and the number of pictures.
     found: Vec<(Note, PathBuf, usize)>,
 }
 
 impl Notes {
-    /// Adds what is to be said of a picture.
+    /// Adds a note on a picture.
     pub(crate) fn add(&mut self, path: &Path, note: Note) {
         self.count(path.to_owned(), note, 1);
     }
 
-    /// Adds the notes of a stream's frames. `name` makes a path of the one that a note was added
-    /// with.
+    /// Adds the notes on a stream's frames. `name` turns the path of a note into the path to show.
     pub(crate) fn merge(&mut self, frames: Self, name: impl Fn(&Path) -> PathBuf) {
         for (note, path, count) in frames.found {
             self.count(name(&path), note, count);

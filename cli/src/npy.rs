@@ -24,12 +24,12 @@ const MAX_HEADER: usize = 10_000;
 
 const TOO_EARLY: &str = "the .npy file ends too early";
 
-/// Whether a file that begins so is a `.npy` file.
+/// Whether a file with these first bytes is a `.npy` file.
 pub(crate) fn is_npy(start: &[u8]) -> bool {
     start.starts_with(MAGIC)
 }
 
-/// What a header says.
+/// A parsed header.
 #[derive(Debug, PartialEq)]
 struct Header {
     /// The type without its byte order, such as `f4`.
@@ -62,7 +62,16 @@ impl Value for f64 {
     const KIND: &'static str = "f8";
 }
 
-/// Reads an array as pictures: its slices, or the one that `--page` asks for.
+/// The axes of an array: `y` are rows, `x` columns, `z` slices and `c` channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Axes {
+    Yx,
+    Yxc,
+    Zyx,
+    Zyxc,
+}
+
+/// Reads the slices of an array as pictures, or the slice that `--page` asks for.
 pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut reader = io::BufReader::new(source);
     let mut header = Header::read(&mut reader)?;
@@ -122,18 +131,18 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     Ok(document)
 }
 
-/// An array whose rows lie in the file in memory order.
+/// The layout of an array that the file holds in C order, so that its rows can be read one by one.
 pub(crate) struct Rows {
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,
     /// Whether the byte order differs from this machine's.
     pub(crate) swapped: bool,
-    /// Whether an axis of its own has the channels.
+    /// Whether the channels have an axis of their own.
     pub(crate) channel_axis: bool,
 }
 
-/// Reads a header, up to the first value. Anything but one picture of a pixel type, in C order, is
-/// `None`.
+/// Reads a header, up to the first value. Returns `None` for anything but one picture of a pixel
+/// type in C order.
 pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
     let header = Header::read(reader).ok()?;
     let channel_axis = match header.axes(axes).ok()? {
@@ -153,7 +162,7 @@ pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
         [height, width, channels] => Shape { width, height, channels },
         _ => return None,
     };
-    // Other shapes are for the reader of all values to complain about.
+    // For other shapes, `read_document` reports the error.
     let is_picture =
         shape.width.checked_mul(shape.channels).is_some_and(|row| (1..1 << 29).contains(&row));
     (!header.fortran && is_picture && shape.height > 0).then_some(Rows {
@@ -164,7 +173,7 @@ pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
     })
 }
 
-/// Writes the header of a picture whose rows follow.
+/// Writes the header of a picture whose rows the caller writes next.
 pub(crate) fn write_rows_header(
     writer: &mut (impl Write + ?Sized),
     scalar: Scalar,
@@ -181,11 +190,11 @@ pub(crate) fn write_rows_header(
     write_header(writer, kind, &extents[..if channel_axis { 3 } else { 2 }])
 }
 
-/// Reads a header, up to the first value; returns how many bytes the values are.
+/// Reads a header, up to the first value. Returns the size of all values in bytes.
 ///
 /// # Errors
-/// `UnexpectedEof` if the input ends in the header, `InvalidData` if the header is not one of
-/// numbers.
+/// `UnexpectedEof` if the input ends in the header, `InvalidData` if the header is damaged or names
+/// a type without a size.
 pub(crate) fn value_bytes(reader: &mut impl Read) -> io::Result<u64> {
     let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     let header = Header::read(reader).map_err(|reason| match &*reason {
@@ -196,7 +205,7 @@ pub(crate) fn value_bytes(reader: &mut impl Read) -> io::Result<u64> {
     let size: u64 = digits
         .parse()
         .map_err(|_| wrong(format!("values of type {} have no size", header.kind)))?;
-    // Text has 4 bytes for each character.
+    // NumPy's text has 4 bytes for each character.
     let size = if header.kind.starts_with('U') { size.saturating_mul(4) } else { size };
     Ok(header.shape.iter().fold(size, |bytes, &extent| bytes.saturating_mul(extent as u64)))
 }
@@ -356,7 +365,7 @@ fn stored_kind(stored: Stored) -> &'static str {
     }
 }
 
-/// Writes values in the type that the input had.
+/// Writes values in the input's type.
 fn write_stored(
     writer: &mut (impl Write + ?Sized),
     stored: Stored,
@@ -419,7 +428,7 @@ fn write_header(writer: &mut (impl Write + ?Sized), kind: &str, shape: &[usize])
     writer.write_all(line.as_bytes())
 }
 
-/// As Python writes a tuple.
+/// A shape as Python writes a tuple.
 fn shape_text(shape: &[usize]) -> String {
     let extents: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("({}{})", extents.join(", "), if shape.len() == 1 { "," } else { "" })
@@ -515,7 +524,7 @@ impl Header {
         shape_text(&self.shape)
     }
 
-    /// What the axes mean, as told or as the shape lets one assume.
+    /// The axes that the user named, or the only axes that the shape allows.
     fn axes(&self, told: Option<Axes>) -> Result<Axes> {
         let count = |axes| match axes {
             Axes::Yx => 2,
@@ -547,11 +556,12 @@ impl Header {
         }
     }
 
-    /// Leaves one slice of the array, and its first axis out.
+    /// Moves the reader to one slice. The header then describes that slice alone, without the first
+    /// axis.
     fn skip_to(&mut self, reader: &mut (impl Read + Seek), slice: usize) -> Result<()> {
         let too_far = || TOO_EARLY.to_owned();
         if self.fortran {
-            // The slices lie between one another: only a reader of all can take one out.
+            // In Fortran order, the values of all slices are interleaved.
             return Err(
                 "a slice of an array in Fortran order cannot be read alone; leave --page out"
                     .to_owned(),
@@ -576,8 +586,8 @@ impl Header {
         Ok(())
     }
 
-    /// All values; the last index varies fastest. Where the file ends too early, the values that
-    /// are missing are 0 if that is wanted, and the result says so.
+    /// Reads all values, so that the last index varies fastest. If the file ends early and
+    /// `lenient` is set, missing values are 0 and the returned flag is true.
     fn values<P: Pod>(&self, reader: &mut impl Read, lenient: bool) -> Result<(Vec<P>, bool)> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
         let total = self
@@ -606,7 +616,7 @@ impl Header {
         Ok((values, short))
     }
 
-    /// Reorders values whose first index varies fastest, so that the last one does.
+    /// Reorders values from Fortran order to C order.
     fn transposed<P: Pod>(&self, values: &[P]) -> Option<Vec<P>> {
         let mut extents = [1; 4];
         extents.get_mut(..self.shape.len())?.copy_from_slice(&self.shape);
@@ -741,7 +751,7 @@ mod tests {
         };
         let values: Vec<u8> = (0..60).collect();
         let told = |axes| Reading { axes: Some(axes), ..Reading::default() };
-        // A third axis of 5 may be either.
+        // A third axis of 5 may hold channels, or the columns of slices.
         let bytes = file(1, &line("(3, 4, 5)"), &values);
         let message = read(&bytes).unwrap_err();
         assert!(message.contains("--axes zyx") && message.contains("--axes yxc"), "{message}");
@@ -806,7 +816,7 @@ mod tests {
             assert_eq!(picture.stored, Some(*stored));
             assert_eq!(read(&written(&picture)).unwrap(), picture);
         }
-        // The last integers that f64 holds, and the first beyond.
+        // The last integers that f64 holds exactly, and the first beyond them.
         for (descr, end) in [("<u8", 1 << 53), ("<i8", 1 << 53), ("<i8", -(1i64 << 53))] {
             let values = |end: i64| [end.to_le_bytes(), 3i64.to_le_bytes()].concat();
             let found = read(&file(1, &line(descr), &values(end))).unwrap().pixels;
@@ -983,7 +993,7 @@ mod tests {
             let bytes = file(1, &line("|u1", shape), &[0; 4]);
             assert!(read(&bytes).is_err(), "{shape}");
         }
-        // No limit in the way: the file's own length is one.
+        // Without limits from the user, the file's length still limits the memory.
         let limits = Limits { max_pixels: u64::MAX, max_bytes: u64::MAX };
         let none = Reading { limits, ..Reading::default() };
         let bytes = file(1, &line("<f4", "(1000000, 1000000)"), &[0; 4]);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::failure::{Failure, Result};
 
-/// Prints a message as one line on stderr. Nothing can be done if that fails.
+/// Prints a message as one line on stderr. An error there is ignored.
 pub(crate) fn report(message: &str) {
     let _ = writeln!(io::stderr(), "apron: {}", one_line(message));
 }

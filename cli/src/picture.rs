@@ -1,4 +1,4 @@
-//! Pictures in memory: the pixels, and what a file says about them.
+//! Pictures in memory: the pixels, and the metadata of a file.
 
 use apron::{Extra, Image, Number, Pixel, Scalar, Shape, threads};
 use half::f16;
@@ -10,18 +10,18 @@ use crate::extra;
 use crate::meta::{Meta, Resolution};
 use crate::spread::{chunk, threads_for};
 
-/// The values of a picture, in a type that the library filters.
+/// The values of a picture, in one of the types that the library filters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pixels {
     U8(Image<u8>),
     U16(Image<u16>),
     F16(Image<f16>),
     F32(Image<f32>),
-    /// Values of a [`Stored`] type, which are filtered in f64.
+    /// Values of a [`Stored`] type. They are filtered in f64.
     F64(Image<f64>),
 }
 
-/// Evaluates one expression for whichever type the values have.
+/// Evaluates one expression for the type that the values have.
 macro_rules! each {
     ($pixels:expr, $image:ident => $body:expr) => {
         match $pixels {
@@ -36,8 +36,8 @@ macro_rules! each {
 pub(crate) use each;
 
 impl Pixels {
-    /// The type of the values; that of values in f64 is f32 to all who ask what a format holds and
-    /// how values are scaled.
+    /// The type of the values. It is f32 for values in f64: formats and scaling treat both as
+    /// floats.
     pub(crate) fn scalar(&self) -> Scalar {
         match self {
             Self::U8(_) => Scalar::U8,
@@ -56,7 +56,7 @@ impl Pixels {
         each!(self, image => bytemuck::cast_slice(image.as_slice()))
     }
 
-    /// The pixels as they are to be shown.
+    /// The pixels rotated and mirrored as the orientation says.
     fn oriented(self, orientation: Orientation) -> apron::Result<Self> {
         Ok(match self {
             Self::U8(image) => Self::U8(oriented(image, orientation)?),
@@ -128,7 +128,7 @@ fn oriented<P: Number>(image: Image<P>, orientation: Orientation) -> apron::Resu
     Ok(result)
 }
 
-/// Ink as light, the way that the `image` crate converts it.
+/// Converts CMYK to RGB with the formula of the `image` crate.
 fn rgb_of_inks<P: Pixel>(
     image: &Image<P>,
     greatest: u64,
@@ -147,7 +147,7 @@ fn rgb_of_inks<P: Pixel>(
     Ok(result)
 }
 
-/// A type of values in files that kernels do not take. They are filtered in f64, on the CPU.
+/// A type of values in files that kernels do not take. Such values are filtered in f64, on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Bool,
@@ -210,6 +210,147 @@ impl Stored {
     }
 }
 
+/// Pixels in a unit of length, horizontally and vertically.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Resolution {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) unit: Unit,
+}
+
+/// The unit of length of a [`Resolution`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A unit that another part of the file names, or none: only the ratio counts.
+    Unnamed = 1,
+    Inch = 2,
+    Centimetre = 3,
+}
+
+impl Resolution {
+    pub(crate) fn per_inch(x: f64, y: f64) -> Self {
+        Self { x, y, unit: Unit::Inch }
+    }
+
+    /// A resolution from the two ratios and the unit number of TIFF and Exif. Without a number, the
+    /// unit is the inch.
+    pub(crate) fn of(x: f64, y: f64, unit: Option<u32>) -> Option<Self> {
+        let unit = match unit {
+            None | Some(2) => Unit::Inch,
+            Some(3) => Unit::Centimetre,
+            Some(_) => Unit::Unnamed,
+        };
+        // Writers put a ratio of 1 without a unit if they know no resolution.
+        (unit != Unit::Unnamed || (x, y) != (1.0, 1.0)).then_some(Self { x, y, unit })
+    }
+
+    /// In pixels per inch, if the unit is known.
+    pub(crate) fn in_inches(self) -> Option<(f64, f64)> {
+        match self.unit {
+            Unit::Unnamed => None,
+            Unit::Inch => Some((self.x, self.y)),
+            Unit::Centimetre => Some((self.x * 2.54, self.y * 2.54)),
+        }
+    }
+
+    /// As whole numbers up to `most`, if both are whole.
+    pub(crate) fn whole(self, most: u32) -> Option<(u32, u32)> {
+        let whole = |value: f64| {
+            (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32)
+        };
+        whole(self.x).zip(whole(self.y))
+    }
+}
+
+/// The simplest ratio that is as close to a positive number as f64 can tell, by its continued
+/// fraction.
+pub(crate) fn ratio(value: f64) -> (u32, u32) {
+    let (mut before, mut last) = ((0u64, 1u64), (1u64, 0u64));
+    let mut rest = value;
+    while rest.is_finite() && rest < f64::from(u32::MAX) {
+        let whole = rest.floor() as u64;
+        let next = (whole * last.0 + before.0, whole * last.1 + before.1);
+        if next.0.max(next.1) > u32::MAX.into() {
+            break;
+        }
+        (before, last) = (last, next);
+        if (last.0 as f64 / last.1 as f64 - value).abs() <= value * f64::EPSILON {
+            break;
+        }
+        rest = 1.0 / (rest - rest.floor());
+    }
+    match last {
+        // The number is too large or too small for a ratio.
+        (_, 0) => (u32::MAX, 1),
+        (0, _) => (1, u32::MAX),
+        (num, denom) => (num as u32, denom as u32),
+    }
+}
+
+/// The resolution of colour in a JPEG: full, half the width, or half the width and height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Subsampling {
+    #[value(name = "444", alias = "4:4:4")]
+    S444,
+    #[value(name = "422", alias = "4:2:2")]
+    S422,
+    #[value(name = "420", alias = "4:2:0")]
+    S420,
+}
+
+/// The metadata of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Meta {
+    /// The colour profile.
+    pub(crate) icc: Option<Vec<u8>>,
+    /// Exif data as a camera writes it, without its signature.
+    pub(crate) exif: Option<Vec<u8>>,
+    /// XMP data.
+    pub(crate) xmp: Option<Vec<u8>>,
+    pub(crate) resolution: Option<Resolution>,
+    /// How to rotate or mirror the pixels for display.
+    pub(crate) orientation: Orientation,
+    /// The subsampling of colour in the JPEG that was read.
+    pub(crate) subsampling: Option<Subsampling>,
+    /// All other chunks, tags and segments, which this tool does not use.
+    pub(crate) carried: Vec<Carried>,
+}
+
+impl Meta {
+    /// Takes a colour profile if its colour space fits the pixels: grey, RGB or CMYK.
+    pub(crate) fn set_profile(&mut self, profile: Option<Vec<u8>>, colours: usize) {
+        let space = match colours {
+            1 | 2 => b"GRAY",
+            3 => b"RGB ",
+            _ => b"CMYK",
+        };
+        match profile.filter(|profile| !profile.is_empty()) {
+            Some(profile) if profile.get(16..20) == Some(space) => self.icc = Some(profile),
+            Some(_) => self
+                .carried
+                .push(Carried::left_out(Kind::Phrase, "a colour profile for other colours")),
+            None => {}
+        }
+    }
+
+    /// Drops metadata that is untrue of values of another type or scale.
+    pub(crate) fn values_changed(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Values);
+    }
+
+    /// Drops metadata that is untrue of pixels that were rotated or mirrored.
+    fn pixels_moved(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Place);
+        if exif::without_places(self) {
+            self.carried
+                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+        }
+        if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
+            self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
+        }
+    }
+}
+
 impl Default for Meta {
     fn default() -> Self {
         Self {
@@ -228,19 +369,19 @@ impl Default for Meta {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) pixels: Pixels,
-    /// What the channels behind the colours are.
+    /// The meaning of each channel after the colours.
     pub(crate) extras: Vec<Extra>,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
-    /// The type that the file has, if kernels do not take it: then the pixels are in f64.
+    /// The type in the file, if kernels do not take it. The pixels are then in f64.
     pub(crate) stored: Option<Stored>,
-    /// For how many milliseconds an animation shows the picture.
+    /// The time for which an animation shows the picture, in milliseconds.
     pub(crate) delay: Option<f64>,
     pub(crate) meta: Meta,
 }
 
 impl Picture {
-    /// A picture of which nothing is known but its pixels, such as an array.
+    /// A picture without metadata, such as an array.
     pub(crate) fn new(pixels: Pixels) -> Self {
         let channels = pixels.shape().channels;
         let (channel_axis, extras) = (channels > 1, extra::of_array(channels));
@@ -260,19 +401,19 @@ impl Picture {
         )
     }
 
-    /// How many bytes the values take in a file that does not compress them.
+    /// The size of the values in a file without compression, in bytes.
     pub(crate) fn bytes_in_file(&self) -> u64 {
         let bytes = self.pixels.bytes().len() as u64;
         self.stored.map_or(bytes, |stored| bytes / size_of::<f64>() as u64 * stored.bytes())
     }
 
-    /// For how many milliseconds an animation is to show the picture: a page that says nothing is
-    /// shown for a tenth of a second.
+    /// The time for which an animation should show the picture, in milliseconds. The default
+    /// is 100.
     pub(crate) fn shown_for(&self) -> f64 {
         self.delay.unwrap_or(100.0)
     }
 
-    /// The picture as it is to be shown: rotated and mirrored as its orientation says.
+    /// The picture rotated and mirrored as its orientation says.
     pub(crate) fn upright(mut self) -> apron::Result<Self> {
         let orientation = std::mem::replace(&mut self.meta.orientation, Orientation::NoTransforms);
         if orientation != Orientation::NoTransforms {
@@ -286,7 +427,7 @@ impl Picture {
         Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
     }
 
-    /// The picture in RGB, if it is of inks.
+    /// The picture in RGB, if it is CMYK.
     pub(crate) fn in_rgb(mut self) -> apron::Result<Self> {
         if !self.is_ink() {
             return Ok(self);
@@ -308,12 +449,12 @@ impl Picture {
         Ok(self)
     }
 
-    /// Whether the channels are cyan, magenta, yellow and black ink, of which 0 is none.
+    /// Whether the channels are cyan, magenta, yellow and black, where 0 is no ink.
     pub(crate) fn is_ink(&self) -> bool {
         self.colours() == 4
     }
 
-    /// The name that the `image` crate has for the pixels.
+    /// The name that the `image` crate gives to this type and number of channels.
     pub(crate) fn colour(&self) -> Option<ExtendedColorType> {
         Some(match (self.pixels.scalar(), self.pixels.shape().channels) {
             (Scalar::U8, 1) => ExtendedColorType::L8,
@@ -331,17 +472,17 @@ impl Picture {
     }
 }
 
-/// What a file holds: a picture, the frames of an animation, the pages of a document or the slices
-/// of an array.
+/// The content of a file: a picture, the frames of an animation, the pages of a document or the
+/// slices of an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Document {
     /// At least one.
     pub(crate) pages: Vec<Picture>,
-    /// How often an animation is shown; 0 is for ever.
+    /// How often an animation is shown; 0 means endlessly.
     pub(crate) plays: Option<u32>,
     /// Whether an array has an axis for its slices, even for a single one.
     pub(crate) slice_axis: bool,
-    /// What reading lost, for the user.
+    /// Messages to the user about losses in reading.
     pub(crate) notes: Vec<String>,
 }
 
@@ -355,7 +496,7 @@ impl Document {
         &self.pages[0]
     }
 
-    /// Replaces every page by what `work` makes of it.
+    /// Replaces every page by the result of `work`.
     pub(crate) fn map<E>(self, work: impl FnMut(Picture) -> Result<Picture, E>) -> Result<Self, E> {
         let pages = self.pages.into_iter().map(work).collect::<Result<_, E>>()?;
         Ok(Self { pages, ..self })
@@ -414,6 +555,7 @@ impl Pixels {
 mod tests {
     use super::*;
 
+    /// A ratio in lowest terms comes back unchanged.
     #[test]
     fn channels_move_there_and_back() {
         let values: Vec<u8> = (0..10).collect();

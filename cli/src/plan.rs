@@ -1,5 +1,5 @@
-//! `apron plan`: which variant would run, how long it should take, and why the others would not;
-//! and on which device, where that is open.
+//! `apron plan`: which variant would run, its predicted time, and why the others would not run.
+//! With `--device auto` also on which device.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -81,12 +81,12 @@ fn show(time: Duration) -> String {
     }
 }
 
-/// What `auto` makes of a call.
+/// The estimates by which `auto` chooses a device.
 struct Reckoned {
-    /// Before a GPU is open, and when one is.
+    /// The estimates before a GPU is open, and after.
     first: Reckoning,
     open: Reckoning,
-    /// Why it cannot be opened.
+    /// Why the GPU cannot be opened.
     failed: Option<Error>,
 }
 
@@ -100,7 +100,7 @@ impl Reckoned {
             pinned: args.pinned,
         };
         let first = plan.reckoning(&work);
-        // Then the link is measured, too.
+        // Opening the GPU also measures the link.
         #[cfg(feature = "gpu")]
         let failed = first.gpu.as_ref().and_then(|_| apron::gpu::Gpu::open(0).err());
         #[cfg(not(feature = "gpu"))]
@@ -108,7 +108,7 @@ impl Reckoned {
         Self { open: plan.reckoning(&work), first, failed }
     }
 
-    /// Where calls run in the long run.
+    /// The device of calls once a GPU is open.
     fn usual(&self) -> Device {
         match (self.open.cpu, &self.open.gpu) {
             _ if self.failed.is_some() => Device::Cpu,

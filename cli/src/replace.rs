@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::failure::{Failure, Result};
 use crate::stream;
 
-/// Temporary files that are being written.
+/// Temporary files that are not complete yet.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -22,7 +22,7 @@ pub(crate) fn clean_up_on_signals() {
     {
         std::thread::spawn(move || {
             for signal in signals.forever() {
-                // The lock is kept, so that no thread begins another file.
+                // Keeping the lock stops other threads from beginning a file.
                 let unfinished = unfinished();
                 for path in unfinished.iter() {
                     let _ = fs::remove_file(path);
@@ -33,7 +33,7 @@ pub(crate) fn clean_up_on_signals() {
     }
 }
 
-/// Where a write goes.
+/// The target of a write.
 enum Target {
     /// A file to create or to replace, its folder, and its permissions if it exists.
     File { path: PathBuf, folder: PathBuf, permissions: Option<fs::Permissions> },
@@ -41,7 +41,7 @@ enum Target {
     Stream,
 }
 
-/// Fails if a write to `path` is bound to fail. With `make_folder`, the file's folder need not
+/// Fails if a write to `path` would surely fail. With `make_folder`, the file's folder need not
 /// exist yet.
 pub(crate) fn check(path: &Path, make_folder: bool) -> Result {
     if stream::is_stream(path) {
@@ -64,7 +64,7 @@ fn target(path: &Path) -> Result<Target> {
     if stream::is_stream(path) {
         return Ok(Target::Stream);
     }
-    // Through a link, the file that it names is replaced, not the link.
+    // Through a link, the write replaces the linked file, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let permissions = match fs::metadata(&target) {
         Ok(found) if found.is_dir() => return Err(Failure::at(path, "is a folder")),
@@ -93,7 +93,7 @@ fn target(path: &Path) -> Result<Target> {
 }
 
 /// Writes a file beside `path` and renames it when it is complete: readers see the old file or the
-/// new one, never a part. Standard output and pipes get all of it at the end.
+/// new one, never a part. Standard output and pipes get all data at the end.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
     let fail = |error: io::Error| Failure::at(path, error);
     let Target::File { path: target, folder, permissions } = target(path)? else {
@@ -107,7 +107,7 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
     builder.permissions(mode);
     let file = {
         let mut unfinished = unfinished();
-        // The error's own text names the temporary file, which says nothing to anybody.
+        // The error's own text names the temporary file, which means nothing to the user.
         let file = builder.tempfile_in(&folder).map_err(|error| {
             Failure::at(
                 path,

@@ -1,4 +1,4 @@
-//! How results become values of the type that is written: `--scale` and its companions.
+//! Conversion of results to the type of the output: `--scale` and the options beside it.
 
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -42,14 +42,14 @@ pub(crate) struct Scaling {
     pub(crate) abs: bool,
 }
 
-/// How values of one type become values of another.
+/// The conversion of values between two types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    /// The range of the type that is read becomes the range of the type that is written.
+    /// Maps the range of the input's type to the range of the output's type.
     Full,
-    /// Values stay.
+    /// Keeps the values.
     None,
-    /// These two become 0 and the greatest value.
+    /// Maps these two values to 0 and the greatest value.
     Range(f64, f64),
 }
 
@@ -78,15 +78,15 @@ fn finite(text: &str) -> Result<f64, &'static str> {
         .ok_or("a finite number is needed, as in 128 or -0.5")
 }
 
-/// What is done to the results of one picture.
+/// The conversion of the results of one picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finish {
     abs: bool,
     range: Range,
     offset: f64,
-    /// The value of channels that are not filtered, such as alpha, that becomes white.
+    /// For channels that are not filtered, such as alpha: the value that becomes white.
     opaque: f64,
-    /// How colours change by alpha before all of this, and the alpha of what covers all.
+    /// The conversion of colours by alpha, which comes first, and the value of opaque alpha.
     by_alpha: (ByAlpha, f64),
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Finish {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Range {
     Given(f64, f64),
-    /// The least and the greatest of the result.
+    /// The least and the greatest value of the result.
     Found,
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn is_integer(scalar: Scalar) -> bool {
 }
 
 impl Scaling {
-    /// What is done to a picture of one type that is written as another; `None` if values stay as
-    /// they are. The note says what was done unasked.
+    /// The conversion from one type to another; `None` if the values stay the same. The note names
+    /// a conversion that the user did not ask for.
     pub(crate) fn finish(
         &self,
         from: Scalar,
@@ -148,7 +148,7 @@ impl Scaling {
             Scale::None => Range::Given(0.0, white(to)),
             Scale::Range(min, max) => Range::Given(min, max),
         };
-        // Opaque stays opaque, unless numbers are to stay as they are.
+        // Opaque alpha stays opaque, unless the values are kept.
         let opaque = if scale == Scale::None && !self.normalize { white(to) } else { white(from) };
         let by_alpha = (by_alpha, white(from));
         let finish =
@@ -158,20 +158,33 @@ impl Scaling {
         Ok((changes.then_some(finish), note))
     }
 
-    /// Whether values get the range of their type, which is 0 to 1 for f32.
+    /// Whether an option maps values to the range of their type, which is 0 to 1 for f32.
     pub(crate) fn sets_range(&self) -> bool {
         self.normalize || self.scale.is_some_and(|scale| scale != Scale::None)
     }
 
-    /// Whether the result may have other signs than the filter gives it, or was asked to be as it
-    /// is.
+    /// Whether an option says how to convert negative results, so that their loss needs no note.
     pub(crate) fn minds_signs(&self) -> bool {
         self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()
     }
 }
 
+/// Values that a thread converts at a time, and nanoseconds per value.
+const CHUNK: usize = 1 << 16;
+const VALUE: f64 = 2.0;
+
+/// [`CHUNK`], rounded down to whole pixels.
+pub(crate) fn chunk(channels: usize) -> usize {
+    CHUNK - CHUNK % channels
+}
+
+/// Threads to convert this number of values.
+pub(crate) fn threads_for(values: usize) -> usize {
+    Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
+}
+
 impl Finish {
-    /// What results are multiplied with, where that does not depend on them.
+    /// The factor of the conversion; 1 if the results determine it.
     pub(crate) fn factor(&self, to: Scalar) -> f64 {
         match self.range {
             Range::Given(min, max) => white(to) / (max - min),
@@ -179,9 +192,8 @@ impl Finish {
         }
     }
 
-    /// Makes values of type `to` of sums, or of f64 if no type is given. The first `filtered`
-    /// channels are results, the others were copied. Everything is computed in f64 and rounded
-    /// once.
+    /// Converts sums to type `to`, or to f64 if `to` is `None`. The first `filtered` channels are
+    /// results, the others were copied. Arithmetic is in f64, rounded once.
     pub(crate) fn apply(
         &self,
         sums: &Pixels,
@@ -223,7 +235,7 @@ impl Finish {
             Range::Found => self.extremes(sums, filtered),
         };
         let value = |sum: f64| {
-            // Of a flat result nothing but black can be made. The division comes last, so that
+            // A flat result has no range, so it becomes black. The division comes last, so that
             // whole numbers stay exact.
             let scaled = if min == max { 0.0 } else { (sum - min) * white / (max - min) };
             scaled + self.offset
@@ -252,7 +264,7 @@ impl Finish {
         Ok(result)
     }
 
-    /// A colour of a pixel as it is scaled.
+    /// The value of a colour after the conversion by alpha.
     fn colour<S: Number>(&self, sum: S, pixel: &[S]) -> f64 {
         let (by_alpha, opaque) = self.by_alpha;
         let alpha = pixel.last().map_or(0.0, |alpha| alpha.to_f64());
@@ -260,7 +272,7 @@ impl Finish {
         if self.abs { sum.abs() } else { sum }
     }
 
-    /// The least and the greatest result, without NaN and infinities.
+    /// The least and the greatest result, except NaN and infinities.
     fn extremes<S: Number>(&self, sums: &Image<S>, filtered: usize) -> (f64, f64) {
         let channels = sums.shape().channels;
         let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
@@ -282,7 +294,7 @@ impl Finish {
     }
 }
 
-/// How many values were cut off at the ends of an integer type.
+/// Counts of values that were clamped to an integer type.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cut {
     /// Became 0.
@@ -303,8 +315,8 @@ impl Cut {
         self.total += more.total;
     }
 
-    /// Counts the sums in the first `filtered` channels that do not fit into a type of integers
-    /// from 0 to `greatest` once they are multiplied with `factor`.
+    /// Counts the sums in the first `filtered` channels that, times `factor`, are outside the range
+    /// of integers from 0 to `greatest`.
     pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, greatest: f64) -> Self {
         match sums {
             Pixels::F32(sums) => Self::of_values(sums, filtered, factor, greatest),
@@ -326,16 +338,16 @@ impl Cut {
     }
 }
 
-/// The size from which on sums may overflow, so that a NaN is made of infinities of both signs.
+/// The absolute value from which on sums may overflow. Infinities of both signs then add up to NaN.
 const HUGE: f32 = 1e30;
 
-/// Whether a filter may make NaN of this value.
+/// Whether a filter may turn this value into NaN.
 pub(crate) fn is_wild<P: Pixel>(value: P) -> bool {
     let size = value.to_f32().abs();
     size.is_nan() || size >= HUGE
 }
 
-/// Whether a filter's result on these pixels may have NaN. Only floats have any.
+/// Whether a filter's result on these pixels may contain NaN. Only floats can.
 pub(crate) fn may_give_nan(pixels: &Pixels) -> bool {
     fn any<P: Pixel>(values: &[P]) -> bool {
         values.iter().any(|&value| is_wild(value))
@@ -350,7 +362,7 @@ pub(crate) fn may_give_nan(pixels: &Pixels) -> bool {
     }
 }
 
-/// How many sums are NaN, of how many.
+/// The number of sums that are NaN, and of all sums.
 pub(crate) fn nans(sums: &Pixels) -> (u64, u64) {
     let (count, all) = match sums {
         Pixels::F32(sums) => {

@@ -1,4 +1,4 @@
-//! The steps of a call, as plans, and what becomes of alpha.
+//! The steps of a call, as plans, and the treatment of alpha.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use crate::args::FilterArgs;
 use crate::failure::Result;
 use crate::picture::Pixels;
 
-/// A picture that takes no longer than this needs no bar.
+/// The longest time without a bar.
 const BRIEF: Duration = Duration::from_millis(500);
 
-/// A bar for how far one picture has come, which is seen if that takes a while. Each step fills it
-/// once more.
+/// A progress bar for one picture, shown if the picture takes a while. Each step fills the bar
+/// once.
 pub(crate) fn bar_of_one() -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {percent} %, {eta} left");
     let style = style.expect("a literal that is well formed");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style)
 }
 
-/// What tells a bar of [`bar_of_one`] how far the picture has come.
+/// A callback that shows a picture's progress in a bar of [`bar_of_one`].
 fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + Sync + use<> {
     let (bar, start) = (bar.clone(), Instant::now());
     move |progress| {
@@ -36,8 +36,7 @@ fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + 
     }
 }
 
-/// The call's steps, in order, ready to run. How far a picture has come goes to the bar, if there
-/// is one.
+/// The call's steps, in order, ready to run. If there is a bar, it shows the progress.
 pub(crate) fn pipeline(
     steps: Vec<Step>,
     args: &FilterArgs,
@@ -59,12 +58,11 @@ pub(crate) fn pipeline(
     Ok(Pipeline::new(plans?)?.in_f32(args.in_f32))
 }
 
-/// What becomes of the last channel: what it is, and the mode. Without these, all channels are
-/// filtered in the same way.
+/// The meaning of the last channel, and the alpha mode. With `None`, all channels are filtered in
+/// the same way.
 pub(crate) type Last = Option<(Extra, Alpha)>;
 
-/// Filters pixels into what their sums are computed in: f64 for a type that is filtered so, else
-/// f32.
+/// Filters pixels into their sums: f64 for types that are filtered in f64, else f32.
 pub(crate) fn sums(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Pixels> {
     match pixels {
         Pixels::F64(src) => in_f64(pipeline, src, last).map(Pixels::F64),
@@ -124,7 +122,7 @@ fn in_f64<D: Number>(pipeline: &Pipeline, src: &Image<f64>, last: Last) -> apron
     Ok(dst)
 }
 
-/// Room for the result of a picture of this shape.
+/// Memory for the result of a picture of this shape.
 fn result_of<D: Number>(
     Shape { width, height, channels }: Shape,
     last: Last,
@@ -132,7 +130,7 @@ fn result_of<D: Number>(
     Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))
 }
 
-/// What this thread's last call of the pipeline launched, step by step, and where:
+/// The variants and devices of this thread's last call of the pipeline, for each step:
 /// `direct-sliding, gradient on gpu:0`.
 pub(crate) fn ran(pipeline: &Pipeline) -> String {
     let plans = pipeline.plans();
@@ -156,7 +154,7 @@ mod tests {
         let src = Image::from_vec(vec![7u8; 300 * 200], 300, 200, 1).unwrap();
         plan.run(&src.view(), &mut Image::<u8>::zeroed(300, 200, 1).unwrap().view_mut()).unwrap();
         assert_eq!((bar.position(), bar.length()), (300 * 200, Some(300 * 200)));
-        // It took too little time for a bar.
+        // The work was too short for a bar.
         assert!(bar.is_hidden());
     }
 }

@@ -1,5 +1,4 @@
-//! Standard input and output, and pipes, as files: decoders and encoders move about in what they
-//! read and write.
+//! Standard input, standard output and pipes as files, since decoders and encoders seek.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, IsTerminal, Read, Seek, Write};
@@ -7,8 +6,8 @@ use std::path::Path;
 
 use crate::failure::{Failure, Result};
 
-/// The most bytes to take from a pipe, which may never end: twice those of the largest picture by
-/// default.
+/// Maximum number of bytes to read from a pipe, which may never end: twice the default
+/// `--max-bytes`.
 const MOST: u64 = 4 << 30;
 
 /// Whether the path stands for standard input or output.
@@ -16,7 +15,7 @@ pub(crate) fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Whether what is there is a pipe with a name, or the end of one.
+/// Whether the file is a named pipe.
 pub(crate) fn is_pipe(found: &Metadata) -> bool {
     #[cfg(unix)]
     return std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type());
@@ -24,8 +23,8 @@ pub(crate) fn is_pipe(found: &Metadata) -> bool {
     return false;
 }
 
-/// Whether what is read from this path comes as it is made, and what is written there is gone at
-/// once: standard input and output, and pipes with names.
+/// Whether the path is standard input or output, or a named pipe. There, data arrives as it is
+/// made, and written data is gone at once.
 pub(crate) fn is_streamed(path: &Path) -> bool {
     is_stream(path) || std::fs::metadata(path).is_ok_and(|found| is_pipe(&found))
 }
@@ -54,7 +53,7 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn Write + Send>> {
     }
 }
 
-/// Everything that standard input or a pipe holds, in a file without a name.
+/// Reads all data of standard input or a pipe into an unnamed file.
 pub(crate) fn read(path: &Path) -> Result<File> {
     let source = open(path)?;
     let spooled = || {
@@ -73,7 +72,7 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Writes to standard output or into a pipe, when all that there is to write is known.
+/// Writes to standard output or a pipe, once all data is ready.
 pub(crate) fn write(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
     let fail = |error: io::Error| Failure::at(path, error);
     let mut file = tempfile::tempfile().map_err(fail)?;

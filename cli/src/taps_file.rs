@@ -1,4 +1,4 @@
-//! Files of taps: text, or arrays.
+//! Files of taps: text or arrays.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
     }
 }
 
-/// Reads a text file of a reasonable size.
+/// Reads a text file of a limited size.
 fn read_text(reader: impl Read) -> Result<String, String> {
     const MOST: u64 = 256 << 20;
     let mut text = String::new();
@@ -49,7 +49,7 @@ pub(crate) fn write(path: &Path, filter: &Filter) -> Result {
 pub(crate) fn write_text(out: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
     for row in 0..filter.rows() {
         for col in 0..filter.cols() {
-            // -0 + 0 is 0.
+            // -0 + 0 is 0: the text has no negative zero.
             let tap = filter.tap(row, col) + 0.0;
             let blank = if col == 0 { "" } else { " " };
             // Very small and very large taps would need many zeros.

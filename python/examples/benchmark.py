@@ -3,7 +3,8 @@
     pip install scipy opencv-python-headless
     python benchmark.py
 
-Each time is the least of several measurements, the work included. "1x1" is what a call costs beside the work.
+Each time is the least of several measurements, the work included. "1x1" is what a call costs beside
+the work.
 """
 
 import argparse

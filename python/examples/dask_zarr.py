@@ -1,4 +1,5 @@
-"""Filters a Zarr image that is larger than a worker's memory, with several processes, and compares the result with one machine's.
+"""Filters a Zarr image that is larger than a worker's memory, with several processes, and compares
+the result with one machine's.
 
 python dask_zarr.py                          # 40000x40000 bytes, 4 workers of 1 GiB
 python dask_zarr.py --kill                   # one of which is killed in the middle
@@ -32,7 +33,7 @@ def noise(block_info):
 
 
 class OneGpu(WorkerPlugin):
-    """Shows each worker one GPU, in turn; also one that takes a killed worker's place."""
+    """Shows each worker one GPU, round robin; also a worker that replaces a killed one."""
 
     def __init__(self, gpus):
         self.gpus = gpus
@@ -42,7 +43,7 @@ class OneGpu(WorkerPlugin):
 
 
 def wait(client, future, kill, folder, blocks, quiet):
-    """Waits for the result; kills a worker once a quarter of it is there."""
+    """Waits for the result; kills a worker once a quarter of the result is written."""
     if not quiet:
         progress(future)
     while kill and not future.done():
@@ -74,7 +75,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         source, target = folder / "source.zarr", folder / "target.zarr"
-        # Workers that hold one block's neighbours each need no spilling to disk.
+        # Each worker holds the neighbours of one block, so none needs to spill to disk.
         dask.config.set({"distributed.worker.memory.spill": False, "distributed.worker.memory.target": False})
         with (
             LocalCluster(

@@ -8,10 +8,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// The first value's address, which nothing is read from or written to here.
+use crate::plan::dims;
+
+/// The address of the first value. This function neither reads nor writes there.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
     let object: *mut PyArrayObject = array.as_array_ptr();
-    // SAFETY: a NumPy array's object, which `array` keeps.
+    // SAFETY: the pointer is a NumPy array's object, which `array` keeps alive.
     unsafe { (*object).fields.data.cast() }
 }
 
@@ -19,7 +21,7 @@ pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
 /// `ValueError` if the array is read-only.
 pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
     let object: *mut PyArrayObject = array.as_array_ptr();
-    // SAFETY: a NumPy array's object, which `array` keeps.
+    // SAFETY: the pointer is a NumPy array's object, which `array` keeps alive.
     let flags = unsafe { (*object).fields.flags };
     if flags & NPY_ARRAY_WRITEABLE == 0 {
         return Err(PyValueError::new_err(
@@ -29,10 +31,10 @@ pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()>
     Ok(())
 }
 
-/// Taps of so many dimensions, as an array of f64 in C's order.
+/// Taps with this number of dimensions, as an array of f64 in C's order.
 ///
 /// # Errors
-/// Those of `apron._inputs.as_taps`: for masked arrays, complex numbers and other dimensions.
+/// The errors of `apron._inputs.as_taps`: for masked arrays, complex numbers and other dimensions.
 pub(crate) fn taps<'py>(
     taps: &Bound<'py, PyAny>,
     name: &str,
@@ -42,10 +44,10 @@ pub(crate) fn taps<'py>(
     AS_TAPS.import(taps.py(), "apron._inputs", "as_taps")?.call1((taps, name, dims))
 }
 
-/// NumPy's letter for the kind of an array's values, and their bytes.
+/// NumPy's letter for the type of an array's values, and their size in bytes.
 ///
 /// # Errors
-/// `TypeError` if the bytes are in the other order than this machine's.
+/// `TypeError` if the bytes are not in this machine's order.
 pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
     let dtype = array.dtype();
     if dtype.is_native_byteorder() == Some(false) {
@@ -56,7 +58,7 @@ pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
     Ok((dtype.kind(), dtype.itemsize()))
 }
 
-/// A type of numbers that plans filter, as they are or in f64; none for others.
+/// A number type that plans filter, directly or in f64; `None` for other types.
 pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
     if dtype.is_native_byteorder() == Some(false) {
         return None;
@@ -128,7 +130,7 @@ pub(crate) fn picture(
     Ok(Array { data: address(array), kind, shape: shape.to_vec(), strides: strides.to_vec() })
 }
 
-/// Whether no two values have a byte in common, as far as extents and strides tell.
+/// Whether extents and strides ensure that no two values share a byte.
 pub(crate) fn is_apart(array: &Bound<'_, PyUntypedArray>) -> bool {
     let mut axes: Vec<_> =
         array.shape().iter().zip(array.strides()).filter(|(len, _)| **len > 1).collect();
@@ -141,8 +143,8 @@ pub(crate) fn is_apart(array: &Bound<'_, PyUntypedArray>) -> bool {
     })
 }
 
-/// The bytes from the lowest to behind the highest that an array's values lie in, counted from its
-/// first value.
+/// The range of bytes that an array's values lie in, from the first value's address: the lowest
+/// byte and the end.
 pub(crate) fn span(shape: &[usize], strides: &[isize], size: usize) -> (isize, isize) {
     if shape.contains(&0) {
         return (0, 0);
@@ -152,7 +154,7 @@ pub(crate) fn span(shape: &[usize], strides: &[isize], size: usize) -> (isize, i
         .fold((0, size as isize), |(low, high), offset| (low + offset.min(0), high + offset.max(0)))
 }
 
-/// Whether two arrays may have bytes in common: whether the ranges that they lie in do.
+/// Whether the byte ranges of two arrays overlap.
 pub(crate) fn overlap(one: &Bound<'_, PyUntypedArray>, other: &Bound<'_, PyUntypedArray>) -> bool {
     let range = |array: &Bound<'_, PyUntypedArray>| {
         let (low, high) = span(array.shape(), array.strides(), array.dtype().itemsize());

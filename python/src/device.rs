@@ -1,5 +1,5 @@
-//! Arrays in a GPU's memory: those of other libraries, as they describe them, and `DeviceArray`,
-//! which describes itself to them.
+//! Arrays in a GPU's memory: other libraries' arrays, by their own description, and `DeviceArray`,
+//! which describes itself to other libraries.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::dlpack;
 use crate::filter::error;
 use crate::plan::Plan;
 
-/// An image in a GPU's memory: what kernels need to know of it.
+/// An image in a GPU's memory, described for kernels.
 struct Described {
     address: u64,
     scalar: Scalar,
@@ -27,7 +27,7 @@ struct Described {
 }
 
 impl Described {
-    /// Of an array's shape and strides, in bytes.
+    /// From an array's shape and strides, in bytes.
     fn new(
         address: u64,
         kind: &str,
@@ -48,7 +48,7 @@ impl Described {
     }
 }
 
-/// A type that kernels take, by its letter and bytes, as in NumPy's `typestr`.
+/// A type that kernels take, from its letter and size as in NumPy's `typestr`.
 fn scalar(kind: &str) -> PyResult<Scalar> {
     Ok(match kind.trim_start_matches(['<', '|', '=']) {
         "u1" => Scalar::U8,
@@ -74,31 +74,31 @@ fn kind(scalar: Scalar) -> &'static str {
     }
 }
 
-/// What another library says of an array: address, type, shape, and strides in bytes.
+/// Another library's description of an array: address, type, shape, and strides in bytes.
 type Foreign = (u64, String, Vec<usize>, Vec<i64>);
 
-/// A stream of another library's, with its scratch memory.
+/// A stream of another library, with its scratch memory.
 struct Known {
     device: u32,
     handle: u64,
     stream: Arc<Mutex<Stream>>,
-    /// What the stream belongs to; dropped after it.
+    /// The object that the stream belongs to; dropped after the stream.
     _owner: Py<PyAny>,
 }
 
-/// Those that have been used last.
+/// The streams used last.
 static STREAMS: Mutex<VecDeque<Known>> = Mutex::new(VecDeque::new());
 
-/// How many of them.
+/// Maximum number of streams in [`STREAMS`].
 const MOST_STREAMS: usize = 16;
 
-/// A stream's handle as the driver takes it. To `__cuda_array_interface__` and DLPack the legacy
-/// default stream is 1, since there 0 says nothing.
+/// A stream's handle for the driver. `__cuda_array_interface__` and DLPack write the legacy default
+/// stream as 1, since 0 means no stream there.
 fn driver_handle(handle: u64) -> *mut c_void {
     (if handle == 1 { 0 } else { handle }) as *mut c_void
 }
 
-/// The library's stream of this handle; `owner` keeps it alive.
+/// The stream with this handle; `owner` keeps it alive.
 fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex<Stream>> {
     let device = gpu.info().ordinal;
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +108,8 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         streams.push_front(known);
         return stream;
     }
-    // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object
-    // that it belongs to, is kept as long.
+    // SAFETY: the library gave this handle as that of a stream of this GPU. `owner`, the object
+    // that the stream belongs to, is kept as long as the stream.
     let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
     streams.push_front(Known {
@@ -119,15 +119,15 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         _owner: owner.clone().unbind(),
     });
     let last = if streams.len() > MOST_STREAMS { streams.pop_back() } else { None };
-    // Its stream is waited for before its object goes, which may let another thread run that wants
-    // the list.
+    // Dropping waits for the stream, then drops its owner. That may run another thread, which may
+    // want the list: so the list is unlocked first.
     drop(streams);
     drop(last);
     stream
 }
 
-/// Puts the filtering of one device array into another into a stream of their library's, or, if
-/// none is given, into a stream of apron's and waits for it.
+/// Enqueues the filtering of one device array into another in a stream of their library. Without a
+/// stream, filters in one of apron's and waits for it.
 #[pyfunction]
 #[pyo3(name = "enqueue", signature = (plan, device, source, target, axis, stream, owner))]
 #[expect(clippy::too_many_arguments, reason = "two arrays and a stream, as Python tells them")]
@@ -151,8 +151,8 @@ pub(crate) fn enqueue_foreign(
     enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), foreign)
 }
 
-/// Filters one array into another in a stream, or, if there is none, in one of apron's own, which
-/// is waited for.
+/// Filters one array into another in a stream. Without one, uses a stream of apron's and waits for
+/// it.
 fn enqueue(
     py: Python<'_>,
     (plan, alpha): (&apron::Plan, Alpha),
@@ -168,8 +168,9 @@ fn enqueue(
                 Alpha::Filter => plan.run_region(src, dst, 0..width, 0..height, stream),
                 alpha => plan.run_region_with_alpha(src, dst, 0..width, 0..height, (alpha, stream)),
             };
-        // SAFETY: the arrays' library says that these values are there. Python's caller keeps the
-        // arrays, and libraries free memory in stream order. Views that overlap are refused.
+        // SAFETY: the arrays' library says that these values exist at these addresses. Python's
+        // caller keeps the arrays alive, and libraries free memory in stream order. Overlapping
+        // views are refused.
         let (src, mut dst) = unsafe {
             (
                 DeviceView::from_raw(
@@ -205,13 +206,13 @@ fn enqueue(
     .map_err(error)
 }
 
-/// Waits for a stream of another library's on this GPU.
+/// Waits for another library's stream on this GPU.
 #[pyfunction]
 pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<()> {
     py.detach(|| {
         let gpu = Gpu::open(device)?;
-        // SAFETY: the library gave this handle as that of a stream of this GPU, for its array to be
-        // waited for.
+        // SAFETY: the library gave this handle as that of a stream of this GPU, for consumers of
+        // its array to wait for.
         unsafe { gpu.stream_from_raw(driver_handle(handle)) }.synchronize()
     })
     .map_err(error)
@@ -219,12 +220,12 @@ pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<
 
 /// An array in a GPU's memory, of type uint8, uint16, float16 or float32.
 ///
-/// :func:`apron.to_device` makes one, and a plan whose image is one, or is a device array of a
-/// library that is not known here. Libraries take it without a copy, by
-/// ``__cuda_array_interface__`` or DLPack. Nothing is pending that writes to it.
+/// :func:`apron.to_device` makes one. So does a plan whose image is one, or a device array of a
+/// library that apron does not know. Libraries take it without a copy, by
+/// ``__cuda_array_interface__`` or DLPack. No write to it is pending.
 #[pyclass(frozen, module = "apron", name = "DeviceArray")]
 pub(crate) struct DeviceArray {
-    /// What the memory belongs to.
+    /// The owner of the memory.
     owner: Arc<dyn Any + Send + Sync>,
     address: u64,
     device: u32,
@@ -236,8 +237,8 @@ pub(crate) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// A new array of two or three dimensions, its values whatever was there. Its rows, those of
-    /// all planes where channels are the first axis, are those of an image.
+    /// A new array of two or three dimensions with undefined values. The rows of an image hold its
+    /// rows, or the rows of all planes if channels are the first axis.
     fn new(gpu: &Gpu, scalar: Scalar, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
         let ([height, width, channels], _) = dims(&shape, &vec![0; shape.len()], axis, 0)?;
         let planar = match (shape.len(), axis) {
@@ -273,7 +274,7 @@ impl DeviceArray {
         })
     }
 
-    /// The image, if it is one of apron's.
+    /// The image, if the memory belongs to apron.
     fn image(&self) -> Option<&Mutex<DeviceImage>> {
         self.owner.downcast_ref()
     }
@@ -307,7 +308,7 @@ impl DeviceArray {
         Ok(PyArray1::from_vec(py, values.map_err(error)?).reshape(self.shape.clone())?.into_any())
     }
 
-    /// A copy in memory of apron's.
+    /// A copy in memory that apron owns.
     fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let gpu = Gpu::open(self.device).map_err(error)?;
         let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
@@ -332,7 +333,7 @@ impl DeviceArray {
 
 #[pymethods]
 impl DeviceArray {
-    /// A new array of this shape and type, its values whatever was there.
+    /// A new array of this shape and type, with undefined values.
     #[staticmethod]
     #[pyo3(signature = (shape, typestr, device = 0, axis = -1))]
     fn _empty(shape: Vec<usize>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
@@ -354,7 +355,7 @@ impl DeviceArray {
         Ok(copy)
     }
 
-    /// Takes over a DLPack capsule of a GPU's array, of which nothing is pending.
+    /// Takes over a DLPack capsule of a GPU's array, to which no write is pending.
     #[staticmethod]
     fn _taken(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let array = dlpack::Array::import(capsule)?;
@@ -397,7 +398,7 @@ impl DeviceArray {
         PyTuple::new(py, &self.strides)
     }
 
-    /// The type, as NumPy's.
+    /// The type, as NumPy's dtype.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
         PyArrayDescr::new(py, kind(self.scalar))
@@ -408,7 +409,7 @@ impl DeviceArray {
         self.device
     }
 
-    /// The GPU, as plans name it.
+    /// The GPU's name, as plans use it.
     #[getter]
     fn device(&self) -> String {
         format!("gpu:{}", self.device)

@@ -1,5 +1,5 @@
-//! DLPack: how array libraries hand each other their arrays. The structures are those of
-//! `dlpack.h`, versions 0.8 and 1.0.
+//! DLPack, by which array libraries exchange arrays. The structures are those of `dlpack.h`,
+//! versions 0.8 and 1.0.
 
 use std::any::Any;
 use std::ffi::{CStr, c_void};
@@ -11,7 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-/// The device types of `dlpack.h` that are known here.
+/// The device types of `dlpack.h` that this module handles.
 pub(crate) const CUDA: i32 = 2;
 pub(crate) const CUDA_MANAGED: i32 = 13;
 
@@ -45,7 +45,7 @@ struct Tensor {
     ndim: i32,
     dtype: Type,
     shape: *mut i64,
-    /// In elements; null for C's order.
+    /// In elements; null means C's order.
     strides: *mut i64,
     byte_offset: u64,
 }
@@ -67,11 +67,11 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
-/// An array, as DLPack describes it.
+/// An array in DLPack's terms.
 pub(crate) struct Array {
     pub(crate) owner: Arc<dyn Any + Send + Sync>,
     pub(crate) address: u64,
-    /// The device's kind and number.
+    /// The device's type and number.
     pub(crate) device: (i32, i32),
     pub(crate) scalar: Scalar,
     pub(crate) shape: Vec<i64>,
@@ -85,8 +85,8 @@ fn dtype(scalar: Scalar) -> Type {
     Type { code, bits: 8 * scalar.bytes() as u8, lanes: 1 }
 }
 
-/// What a tensor that is handed out belongs to: the memory, and the arrays that the tensor points
-/// to.
+/// The owner of an exported tensor's data: the memory, and the shape and strides that the tensor
+/// points to.
 struct Context {
     _owner: Arc<dyn Any + Send + Sync>,
     shape: Vec<i64>,
@@ -94,10 +94,10 @@ struct Context {
 }
 
 impl Array {
-    /// A capsule, for a library that knows versions from 1.0 on or that does not.
+    /// A capsule: the versioned form for a library that knows DLPack 1.0, otherwise the older form.
     ///
     /// # Errors
-    /// `BufferError` if the array is read-only, which the older form cannot say.
+    /// `BufferError` if the array is read-only, which the older form cannot express.
     pub(crate) fn export(self, py: Python<'_>, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
         if self.readonly && !versioned {
             return Err(PyBufferError::new_err(
@@ -133,16 +133,17 @@ impl Array {
         }
     }
 
-    /// Takes over a capsule of another library's.
+    /// Takes over another library's capsule.
     ///
     /// # Errors
-    /// `BufferError` if it is none, or was taken already; `TypeError` for a type that kernels do
-    /// not take.
+    /// `BufferError` if it is not a DLPack capsule, or was taken already; `TypeError` for a type
+    /// that kernels do not take.
     pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let pointer = capsule.as_ptr();
-        // SAFETY: a capsule; the names are static. What has one of these names holds the structure,
-        // by the standard, and it stays alive until its deleter is called, by whoever renamed the
-        // capsule: here. Its shape and strides have `ndim` elements.
+        // SAFETY: the pointer is a capsule, and the names are static. By the standard, a capsule
+        // with one of these names holds the structure. The structure stays alive until its deleter
+        // is called, by the code that renamed the capsule: this function. Its shape and strides
+        // have `ndim` elements.
         unsafe {
             let (tensor, readonly, owner): (*const Tensor, bool, Arc<dyn Any + Send + Sync>) =
                 if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
@@ -203,7 +204,7 @@ impl Array {
     }
 }
 
-/// C's strides, in elements.
+/// The strides of C's order, in elements.
 fn in_order(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; shape.len()];
     for at in (1..shape.len()).rev() {
@@ -212,14 +213,13 @@ fn in_order(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// A tensor that was taken over.
+/// A tensor of the older form that was taken over.
 struct Taken(*mut Managed);
 
-/// Likewise.
+/// A tensor of the versioned form that was taken over.
 struct TakenVersioned(*mut ManagedVersioned);
 
-// SAFETY: by the standard the deleter may be called from any thread, and nothing else is done with
-// the pointer.
+// SAFETY: by the standard, any thread may call the deleter. Nothing else uses the pointer.
 unsafe impl Send for Taken {}
 // SAFETY: likewise.
 unsafe impl Sync for Taken {}
@@ -230,7 +230,7 @@ unsafe impl Sync for TakenVersioned {}
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: the tensor was taken over, so its deleter is called here, and once. Libraries'
+        // SAFETY: the tensor was taken over, so this is the one call of its deleter. Libraries'
         // deleters may need Python's lock.
         Python::attach(|_| unsafe {
             if let Some(deleter) = (*self.0).deleter {
@@ -257,8 +257,8 @@ fn capsule<'py>(
     name: &'static CStr,
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
 ) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: the name is static, and the destructor knows what the pointer is. A new reference, or
-    // null with an exception set.
+    // SAFETY: the name is static, and the destructor knows the pointer's type. The call returns a
+    // new reference, or null with an exception set.
     unsafe {
         Bound::from_owned_ptr_or_err(
             py,
@@ -268,7 +268,7 @@ fn capsule<'py>(
 }
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
-    // SAFETY: a consumer calls this once, with what `export` made.
+    // SAFETY: a consumer calls this once, with a pointer that `export` made.
     unsafe { drop(Box::from_raw(Box::from_raw(managed).context.cast::<Context>())) }
 }
 
@@ -277,9 +277,10 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     unsafe { drop(Box::from_raw(Box::from_raw(managed).context.cast::<Context>())) }
 }
 
-/// The destructor of a capsule that may not have been taken.
+/// The destructor of a capsule that nobody may have taken.
 unsafe extern "C" fn drop_plain(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it with the capsule; one that still has its first name was not taken.
+    // SAFETY: Python calls this with the capsule. A capsule that still has its first name was not
+    // taken.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());

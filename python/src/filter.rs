@@ -25,9 +25,9 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 
 /// A window of taps, and its anchor: the cell that lies on the output pixel.
 ///
-/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The
-/// anchor is the middle, ``size // 2``, unless another one is given. Filters are immutable, equal
-/// if they compute the same, hashable, and can be pickled.
+/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D` do: the taps are not flipped.
+/// The anchor is the middle, ``size // 2``, unless another one is given. Filters are immutable,
+/// hashable, picklable, and equal if they compute the same.
 ///
 /// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. Only
 /// :attr:`shape` is NumPy's ``(rows, columns)``.
@@ -35,14 +35,14 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 /// Parameters
 /// ----------
 /// text : str
-///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``, ``"taps:0 1 0;
-///     1 -4 1; 0 1 0"``, ``"separable:row=1 2 1,column=1 2 1"``, each with an anchor if ``@x,y``
-///     follows.
+///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``,
+///     ``"taps:0 1 0; 1 -4 1; 0 1 0"``, ``"separable:row=1 2 1,column=1 2 1"``. ``@x,y`` at the end
+///     gives the anchor.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     If the text is no filter.
+///     If the text is not a filter.
 #[pyclass(frozen, eq, hash, module = "apron", name = "Filter", from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Filter(pub(crate) apron::Filter);
@@ -52,7 +52,7 @@ impl Filter {
         filter.map(Self).map_err(error)
     }
 
-    /// The expression that makes it.
+    /// The Python expression that makes this filter.
     pub(crate) fn described(&self) -> String {
         format!("apron.Filter({:?})", self.0.to_string())
     }
@@ -70,9 +70,10 @@ impl Filter {
     /// Parameters
     /// ----------
     /// taps : array_like
-    ///     Of two dimensions: rows and columns. Whether they are the product of a row and a column
-    ///     is detected. anchor : tuple of int, optional Column and row of the cell that lies on the
-    ///     output pixel; the middle unless given.
+    ///     Taps of two dimensions: rows and columns. The constructor detects whether they are the
+    ///     product of a row and a column.
+    /// anchor : tuple of int, optional
+    ///     Column and row of the cell that lies on the output pixel; by default the middle.
     ///
     /// Returns
     /// -------
@@ -82,7 +83,7 @@ impl Filter {
     /// ------
     /// ValueError
     ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor
-    ///     lies outside.
+    ///     is outside the window.
     #[staticmethod]
     #[pyo3(signature = (taps, anchor = None))]
     fn from_taps(taps: &Bound<'_, PyAny>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
@@ -138,8 +139,10 @@ impl Filter {
     ///     The standard deviation in pixels, or ``(sigma_x, sigma_y)``, in the order of `size`:
     ///     ``(3, 1)`` blurs more along the rows. :func:`apron.ndimage.gaussian_filter` has SciPy's
     ///     order, ``(sigma_y, sigma_x)``. Without a size, the window has SciPy's radius along each
-    ///     axis, ``int(4 * sigma + 0.5)``. size : int or pair of int, optional Columns and rows of
-    ///     the window. Without `sigma`, that of OpenCV for the size.
+    ///     axis, ``int(4 * sigma + 0.5)``.
+    /// size : int or pair of int, optional
+    ///     Columns and rows of the window. Without `sigma`, the standard deviation is OpenCV's for
+    ///     the size.
     ///
     /// Returns
     /// -------
@@ -258,7 +261,7 @@ impl Filter {
         Self::of(apron::Filter::motion(length, angle))
     }
 
-    /// The filter rotated by 180 degrees, with its anchor: its correlation is the original's
+    /// The filter rotated by 180 degrees with its anchor. Its correlation is the original's
     /// convolution.
     fn flipped(&self) -> Self {
         Self(self.0.clone().flipped())
@@ -303,7 +306,7 @@ impl Filter {
     }
 }
 
-/// A side of a square window, or columns and rows.
+/// Columns and rows of a window, from its side or from a pair.
 fn sides(size: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
     pair(size, "size", "a whole number")
 }

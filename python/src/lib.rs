@@ -1,5 +1,5 @@
-//! apron for Python: the extension module `apron._apron`. The package around it, in
-//! `package/apron`, is Python.
+//! apron for Python: the extension module `apron._apron`. The package in `package/apron` wraps it
+//! in Python.
 
 mod array;
 mod device;

@@ -1,4 +1,4 @@
-//! What `apron.ndimage` calls: one pass over an array.
+//! One pass over an array, for `apron.ndimage`.
 
 use apron::passes::{self, Array, Kind, Mode, Reach, Sums};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
@@ -16,7 +16,7 @@ fn mode(name: &str, cval: f64) -> PyResult<Mode> {
         "nearest" => Mode::Nearest,
         "mirror" => Mode::Mirror,
         "wrap" | "grid-wrap" => Mode::Wrap,
-        // SciPy's words, which programs may look for.
+        // SciPy's message, which programs may look for.
         _ => return Err(PyRuntimeError::new_err("boundary mode not supported")),
     })
 }
@@ -32,8 +32,8 @@ fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
     })
 }
 
-/// The type of values of this letter and so many bytes, with SciPy's conversions; none for those
-/// that SciPy does not filter either. Truth values are bytes.
+/// The type of values with this letter and size in bytes, with SciPy's conversions. `None` for
+/// types that SciPy does not filter either. Truth values are bytes.
 fn kind(kind: (u8, usize)) -> Option<Kind> {
     Some(match kind {
         (b'b' | b'u', 1) => Kind::cast::<u8>(),
@@ -50,8 +50,8 @@ fn kind(kind: (u8, usize)) -> Option<Kind> {
     })
 }
 
-/// SciPy's sums of a window along one axis: sides are paired where their taps agree to within f64's
-/// epsilon.
+/// SciPy's sums of a window along one axis. Taps on both sides form pairs if they agree to within
+/// f64's epsilon.
 fn sums_along(taps: &[f64]) -> Sums {
     let (size, half) = (taps.len(), taps.len() / 2);
     let agree = |sign: f64| {
@@ -62,7 +62,7 @@ fn sums_along(taps: &[f64]) -> Sums {
         let pairs = (0..half).map(|i| (i, size - 1 - i, taps[i])).collect();
         return Sums::Paired { middle: (half, taps[half]), pairs, sign };
     }
-    // The last tap is first. From -0, to which adding changes nothing.
+    // The last tap is first. The sum starts at -0, which changes no value added to it.
     let order = std::iter::once(size - 1).chain(0..size - 1);
     Sums::InTurn { start: -0.0, taps: order.map(|i| (i, taps[i])).collect() }
 }
@@ -84,16 +84,16 @@ fn run(
         return output.set_item(pyo3::types::PyEllipsis::get(input.py()), temporary);
     }
     let (source, target) = (memory(input)?, memory(output)?);
-    // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is
-    // not shared between these two. That no other thread writes to them meanwhile is the caller's
-    // promise, as for every function of NumPy that releases the GIL.
+    // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep alive, and the
+    // two arrays share none. The caller promises that no other thread writes to them meanwhile, as
+    // for every function of NumPy that releases the GIL.
     without_lock(input.py(), || unsafe {
         passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(()))
     })?
     .map_err(error)
 }
 
-/// One window's reach along one axis.
+/// A window's reach along one axis.
 fn along(
     input: &Bound<'_, PyUntypedArray>,
     axis: usize,
@@ -107,7 +107,7 @@ fn along(
     Ok(reach)
 }
 
-/// The reach of a window whose origin lies in it.
+/// The reach of a window, if its origin is inside the window.
 fn inside(size: usize, origin: isize) -> PyResult<Reach> {
     let half = (size / 2) as isize;
     if size == 0 || !(-half..=(size as isize - 1) / 2).contains(&origin) {
@@ -116,7 +116,7 @@ fn inside(size: usize, origin: isize) -> PyResult<Reach> {
     Ok(Reach::new(size, origin))
 }
 
-/// Correlates along one axis with SciPy's order of sums.
+/// Correlates along one axis, in SciPy's order of sums.
 #[pyfunction]
 pub(crate) fn correlate1d(
     input: &Bound<'_, PyUntypedArray>,
@@ -155,8 +155,8 @@ pub(crate) fn uniform_filter1d(
     run(input, output, &reach, &sums, self::mode(mode, cval)?)
 }
 
-/// Correlates with a window of as many dimensions as the array. Taps up to f64's epsilon do not
-/// take part.
+/// Correlates with a window of as many dimensions as the array. Taps of at most f64's epsilon are
+/// left out.
 #[pyfunction]
 pub(crate) fn correlate(
     input: &Bound<'_, PyUntypedArray>,

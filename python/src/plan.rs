@@ -14,27 +14,34 @@ use crate::array::{self, dims};
 use crate::filter::{Filter, error};
 use crate::threads::without_lock;
 
-/// A filter ready to run on a device, with a rule for what lies outside the image. It filters
+/// A filter ready to run on a device, with a rule for pixels outside the image. A plan filters
 /// images of any size, from any thread.
 ///
 /// Parameters
 /// ----------
 /// filter : Filter or str
-///     The filter, or the text of one. border : str, default "reflect101" What lies outside the
-///     image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap",
-///     or "keep", which copies the image where the window leaves it. device : str, default "auto"
+///     The filter, or its text.
+/// border : str, default "reflect101"
+///     The rule for pixels outside the image: "constant" (zeros), "constant:VALUE", "replicate",
+///     "reflect", "reflect101", "wrap", or "keep", which copies the image where the window leaves
+///     it.
+/// device : str, default "auto"
 ///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto": for each call the CPU or the first GPU,
-///     whichever is predicted to be faster. variant : str, optional The variant to run; chosen for
-///     each size of image unless given. memory : int, optional The most bytes of a GPU's memory
-///     that a call takes for images on the host. autotune : bool, default False Whether to measure
-///     which variant is fastest on this GPU. alpha : str, optional What becomes of the last channel
-///     of an image of two, four or more channels; one and three are colours. "filter" filters it as
-///     the others. "premultiply" weighs the colours by it, so that the colour of transparent pixels
-///     does not bleed. "premultiplied" is for colours that are multiplied by alpha already:
-///     averages filter every channel, other filters copy alpha. "keep" copies it. "auto" is
-///     "premultiply" for averages, whose taps are not negative and sum to 1, and "keep" for other
-///     filters. Unless given, it is "filter" for arrays, which do not say what their channels are,
-///     and "auto" for PIL images, which do.
+///     whichever is predicted to be faster.
+/// variant : str, optional
+///     The variant to run; by default chosen for each size of image.
+/// memory : int, optional
+///     Maximum GPU memory of a call for images on the host, in bytes.
+/// autotune : bool, default False
+///     Whether to measure which variant is fastest on this GPU.
+/// alpha : str, optional
+///     The treatment of the last channel of an image of two, four or more channels; one and three
+///     channels are colours. "filter" filters it like the others. "premultiply" weights the colours
+///     by it, so that the colour of transparent pixels does not bleed. "premultiplied" is for
+///     colours that are already multiplied by alpha: averages filter every channel, other filters
+///     copy alpha. "keep" copies it. "auto" is "premultiply" for averages, whose taps are not
+///     negative and sum to 1, and "keep" for other filters. The default is "filter" for arrays,
+///     which do not state the meaning of their channels, and "auto" for PIL images, which do.
 ///
 /// Raises
 /// ------
@@ -46,7 +53,7 @@ use crate::threads::without_lock;
 #[pyclass(frozen, subclass, module = "apron", name = "Plan")]
 pub(crate) struct Plan {
     pub(crate) plan: Arc<apron::Plan>,
-    /// What was asked for.
+    /// The mode that the user gave.
     alpha: Option<Alpha>,
     filter: Filter,
     border: Border,
@@ -55,7 +62,7 @@ pub(crate) struct Plan {
     autotune: bool,
 }
 
-/// A filter, or the text of one.
+/// A filter, or its text.
 fn given(filter: &Bound<'_, PyAny>) -> PyResult<Filter> {
     if let Ok(filter) = filter.cast::<Filter>() {
         return Ok(filter.get().clone());
@@ -102,7 +109,7 @@ impl Plan {
         Ok(Self { plan, alpha, filter, border, variant, memory, autotune })
     }
 
-    /// What becomes of the last channel; none if that was not said.
+    /// The treatment of the last channel; None if the user gave none.
     #[getter]
     fn alpha(&self) -> Option<String> {
         self.alpha.map(|alpha| alpha.to_string())
@@ -129,32 +136,32 @@ impl Plan {
         self.filter.clone()
     }
 
-    /// What lies outside the image.
+    /// The rule for pixels outside the image.
     #[getter]
     fn border(&self) -> String {
         self.border.to_string()
     }
 
-    /// The device that it runs on: "auto" if each call chooses between the CPU and the first GPU.
+    /// The plan's device: "auto" if each call chooses between the CPU and the first GPU.
     #[getter]
     fn device(&self) -> String {
         self.plan.device().to_string()
     }
 
-    /// The variant that it was made for; none if one is chosen for each size of image.
+    /// The variant that the user gave; None if the plan chooses one for each size of image.
     #[getter]
     fn variant(&self) -> Option<&'static str> {
         self.variant.map(Variant::name)
     }
 
-    /// Where this thread's last call ran, if the device is "auto": "cpu" or "gpu:0". Else the
-    /// device.
+    /// The device of this thread's last call, if the plan's device is "auto": "cpu" or "gpu:0".
+    /// Otherwise the plan's device.
     #[getter]
     fn ran_on(&self) -> String {
         self.plan.ran_on().to_string()
     }
 
-    /// Why "auto" became the CPU, if it did: there is no driver, or the GPU could not be opened, or
+    /// Why "auto" became the CPU, if it did: there is no driver, or the GPU could not be opened or
     /// was lost.
     #[getter]
     fn fallback(&self) -> Option<String> {
@@ -209,39 +216,48 @@ impl Plan {
 
     /// Filter an image.
     ///
-    /// Python's lock is released meanwhile: no other thread may write to the image, or use the
+    /// The call releases Python's lock: meanwhile no other thread may write to the image or use the
     /// output.
     ///
     /// Parameters
     /// ----------
     /// image : array
-    ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those
-    ///     of libraries with DLPack, CuPy's and PyTorch's on a GPU, Dask's, and what NumPy makes an
-    ///     array of. The types uint8, uint16, float16 and float32 are filtered as they are. Where
-    ///     the image or the result is of float64 or of another type of integers, everything is
-    ///     computed in float64, on the CPU. out : array, optional Where the result goes; of the
-    ///     same shape, of any of these types. It may be the image, but not on a GPU. axis : int,
-    ///     default -1 The axis of the channels of an image of three dimensions; 0 for planes. dtype
-    ///     : dtype, optional The result's type; the image's unless given. float32 keeps a
-    ///     derivative's sign. Integers are rounded half to even and saturated.
+    ///     Rows and columns, or rows, columns and channels; channels do not mix. NumPy's arrays,
+    ///     arrays of libraries with DLPack, CuPy's and PyTorch's on a GPU, Dask's, and objects that
+    ///     NumPy turns into arrays. The types uint8, uint16, float16 and float32 are filtered
+    ///     without a conversion. If the image or the result has type float64 or another integer
+    ///     type, all arithmetic is in float64, on the CPU.
+    /// out : array, optional
+    ///     The array for the result, of the same shape and of any of these types. It may be the
+    ///     image, but not on a GPU.
+    /// axis : int, default -1
+    ///     The axis of the channels of an image of three dimensions; 0 for planes.
+    /// dtype : dtype, optional
+    ///     The result's type; by default the image's. float32 keeps a derivative's sign. Integers
+    ///     are rounded half to even and saturated.
     ///
     /// Returns
     /// -------
     /// array
-    ///     The result: `out`, or a new array of the image's kind. An image on a GPU is filtered
-    ///     there, in its library's current stream, without a copy; the result may not have been
-    ///     computed yet when this returns.
+    ///     The result: `out`, or a new array of the image's library. An image on a GPU is filtered
+    ///     there, in its library's current stream, without a copy. The result may not be computed
+    ///     yet when the call returns.
     ///
-    /// Notes ----- A view whose rows, or whose planes' rows, have their pixels side by side is read
-    /// and written where it is, whatever lies between the rows. Other views are copied once.
+    /// Notes
+    /// -----
+    /// A plan reads and writes a view in place if the pixels of each row, or of each plane's rows,
+    /// are contiguous. The rows may be any distance apart. Other views are copied once.
     ///
     /// Raises
     /// ------
     /// ValueError
-    ///     For another number of dimensions, an axis that there is not, or an output of another
-    ///     shape, or read-only. For float64 or other integers if the device is a GPU, and for
-    ///     64-bit integers beyond 2**53, which float64 does not hold. TypeError For other types.
-    ///     MemoryError If the host or the GPU has no room for it.
+    ///     For another number of dimensions, an axis that does not exist, or an output that is
+    ///     read-only or of another shape. For float64 or other integers if the device is a GPU. For
+    ///     64-bit integers beyond 2**53, which float64 does not hold.
+    /// TypeError
+    ///     For other types.
+    /// MemoryError
+    ///     If the host or the GPU lacks memory for the call.
     #[pyo3(signature = (image, out = None, *, axis = -1, dtype = None))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,
@@ -250,7 +266,7 @@ impl Plan {
         axis: isize,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // Of exactly NumPy's type: a subclass may have a mask, or mean something else.
+        // Exactly NumPy's type: a subclass may have a mask, or mean something else.
         if let (Ok(src), None | Some(Ok(_))) = (
             image.cast_exact::<PyUntypedArray>(),
             out.map(|out| out.cast_exact::<PyUntypedArray>()),
@@ -270,7 +286,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Filters an array of one of the types that plans take; none for other types.
+    /// Filters an array of a type that kernels take. Returns `None` for other types.
     fn on_host<'py>(
         &self,
         src: &Bound<'py, PyUntypedArray>,
@@ -288,8 +304,8 @@ impl Plan {
             (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
             (None, None) => src.dtype(),
         };
-        // Each pair of types is an engine of its own in the binary. What is neither the source's
-        // type nor f32 is converted from f32, which gives the same bits.
+        // Each pair of types is an engine of its own in the binary. Results of other types are
+        // converted from f32, which gives the same bits.
         let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else {
             return Ok(None);
         };
@@ -302,8 +318,8 @@ impl Plan {
         if self.mode(source.channels) != Alpha::Filter && !source.interleaved {
             return self.on_pixels(src, out, axis, wanted);
         }
-        // Into the output itself where rows of pixels can be written there, and where it is not the
-        // source.
+        // Write to the output itself if it holds rows of pixels in memory order and does not
+        // overlap the source.
         if let Some(out) = out
             && let Some(target) =
                 Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
@@ -327,7 +343,7 @@ impl Plan {
         }))
     }
 
-    /// The same with a copy of the source, whose pixels and rows are side by side.
+    /// Filters a copy of the source, whose pixels and rows are contiguous.
     fn on_copy<'py>(
         &self,
         src: &Bound<'py, PyUntypedArray>,
@@ -339,7 +355,7 @@ impl Plan {
         self.on_host(copy.cast()?, out, axis, dtype)
     }
 
-    /// The same with a copy whose channels are side by side: those that alpha is about are filtered
+    /// Filters a copy with interleaved channels: an alpha mode filters the channels of a pixel
     /// together.
     fn on_pixels<'py>(
         &self,
@@ -366,17 +382,17 @@ impl Plan {
         Ok(Some(out.as_any().clone()))
     }
 
-    /// What becomes of the last of so many channels.
+    /// The alpha mode for an image with this number of channels.
     pub(crate) fn mode(&self, channels: usize) -> Alpha {
         match channels {
-            // Colours alone.
+            // One and three channels are colours alone.
             1 | 3 => Alpha::Filter,
             _ => self.alpha.unwrap_or(Alpha::Filter),
         }
     }
 
-    /// Filters an array in f64, if its type or the result's is a number that [`Plan::on_host`] does
-    /// not take; none for other types.
+    /// Filters an array in f64, if [`Plan::on_host`] does not take its type or the result's.
+    /// Returns `None` for types that are not numbers.
     fn in_f64<'py>(
         &self,
         src: &Bound<'py, PyUntypedArray>,
@@ -386,7 +402,7 @@ impl Plan {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = src.py();
         let wanted = match (out, dtype) {
-            // The error is the next function's.
+            // The next function reports the error.
             (Some(_), Some(_)) => return Ok(None),
             (Some(out), None) => out.dtype(),
             (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
@@ -408,10 +424,10 @@ impl Plan {
         };
         let target = array::picture(&result, to, axis)?;
         let alpha = Some(self.mode(source.shape[2])).filter(|&mode| mode != Alpha::Filter);
-        // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep. They
-        // share no byte, and the result's values share none either. That no other thread writes to
-        // them meanwhile is the caller's promise, as for every function of NumPy that releases the
-        // lock.
+        // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep alive. The
+        // two arrays share no byte, and no two values of the result share a byte. The caller
+        // promises that no other thread writes to the arrays meanwhile, as for every function of
+        // NumPy that releases the lock.
         without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?
             .map_err(error)?;
         Ok(Some(match out {
@@ -425,7 +441,7 @@ impl Plan {
         }))
     }
 
-    /// Filters what the two layouts describe, which share no byte: a picture, or plane by plane.
+    /// Filters between two layouts that share no byte: as one picture, or plane by plane.
     fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
         let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> =
             match (source.scalar, target.scalar) {
@@ -449,9 +465,9 @@ fn run<S: Pixel, D: Pixel>(
     alpha: Alpha,
 ) -> apron::Result<()> {
     for plane in 0..source.planes() {
-        // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share
-        // no byte. That no other thread writes to them meanwhile is Python's caller's promise, as
-        // for every function of NumPy that releases the lock.
+        // SAFETY: the caller of `Plan::run` keeps the arrays alive, and has checked that they share
+        // no byte. Python's caller promises that no other thread writes to them meanwhile, as for
+        // every function of NumPy that releases the lock.
         let (src, mut dst) = unsafe { (source.view::<S>(plane)?, target.view_mut::<D>(plane)?) };
         match alpha {
             Alpha::Filter => plan.run(&src, &mut dst)?,
@@ -461,7 +477,7 @@ fn run<S: Pixel, D: Pixel>(
     Ok(())
 }
 
-/// What becomes of alpha, of the modes that keep the shape.
+/// Parses an alpha mode that keeps the image's shape.
 fn mode(text: &str, filter: &Filter) -> PyResult<Alpha> {
     match text.parse() {
         Ok(Alpha::Premultiply) if !filter.0.is_average() => Err(PyValueError::new_err(
@@ -486,7 +502,7 @@ fn check_output(src: &Bound<'_, PyUntypedArray>, out: &Bound<'_, PyUntypedArray>
     array::check_writeable(out)
 }
 
-/// A type that plans take; none for others.
+/// A type that kernels take; `None` for others.
 fn scalar(dtype: &Bound<'_, PyArrayDescr>) -> Option<Scalar> {
     if dtype.is_native_byteorder() == Some(false) {
         return None;
@@ -522,8 +538,7 @@ fn like<'py>(
     Ok(new.cast_into()?)
 }
 
-/// An array as a picture: rows of pixels whose channels are side by side, or a plane for each
-/// channel.
+/// An array as a picture: rows of pixels with interleaved channels, or a plane for each channel.
 pub(crate) struct Layout {
     data: *mut u8,
     scalar: Scalar,
@@ -536,11 +551,49 @@ pub(crate) struct Layout {
     plane: isize,
 }
 
-// SAFETY: an address; who dereferences it states why that is allowed.
+// SAFETY: a `Layout` only holds an address. Code that dereferences it states why that is allowed.
 unsafe impl Sync for Layout {}
 
+/// Height, width and channels of a shape, and the strides of these three axes.
+///
+/// # Errors
+/// `ValueError` unless the array has two dimensions, or three of which `axis` is one.
+pub(crate) fn dims<T: Copy>(
+    shape: &[usize],
+    strides: &[T],
+    axis: isize,
+    one: T,
+) -> PyResult<([usize; 3], [T; 3])> {
+    if shape.contains(&0) {
+        return Err(PyValueError::new_err(format!(
+            "the image's shape is {shape:?}: every extent is at least 1"
+        )));
+    }
+    match *shape {
+        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
+        [_, _, _] => {
+            let channels = match axis {
+                -3..=2 => axis.rem_euclid(3) as usize,
+                _ => {
+                    return Err(PyValueError::new_err(format!(
+                        "axis is {axis}: from -3 to 2 for three dimensions"
+                    )));
+                }
+            };
+            let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
+            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
+        }
+        _ => {
+            let dims = shape.len();
+            Err(PyValueError::new_err(format!(
+                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
+            )))
+        }
+    }
+}
+
 impl Layout {
-    /// The layout, if rows of pixels, or of planes, are in memory as plans take them.
+    /// The layout, or `None` if a plan cannot take the rows of pixels or of planes in place.
     fn of(
         array: &Bound<'_, PyUntypedArray>,
         scalar: Scalar,
@@ -570,17 +623,17 @@ impl Layout {
         }))
     }
 
-    /// Whether both have their channels in the same way.
+    /// Whether both have interleaved channels, or both have planes.
     fn is_like(&self, other: &Self) -> bool {
         self.channels == 1 || self.interleaved == other.interleaved
     }
 
-    /// How many pictures it is to a plan.
+    /// The number of pictures that a plan filters.
     fn planes(&self) -> usize {
         if self.interleaved { 1 } else { self.channels }
     }
 
-    /// Channels of each, elements from one row to the next, and all elements.
+    /// Channels of one such picture, elements from one row to the next, and elements in all.
     fn parts(&self) -> (usize, usize, usize) {
         let channels = if self.interleaved { self.channels } else { 1 };
         let stride = self.row as usize / self.scalar.bytes();
@@ -588,19 +641,20 @@ impl Layout {
     }
 
     /// # Safety
-    /// The array is there for `'a`, its values are of type `P`, and nobody writes to them.
+    /// For `'a`, the array must exist, its values must be of type `P`, and nobody may write to
+    /// them.
     unsafe fn view<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageView<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
-        // SAFETY: the rows lie in the array, whose address and strides are multiples of a value's
+        // SAFETY: the rows are inside the array. Its address and strides are multiples of a value's
         // size.
         let values = unsafe { std::slice::from_raw_parts(data, len) };
         ImageView::with_stride(values, self.width, self.height, channels, stride)
     }
 
     /// # Safety
-    /// The array is there for `'a`, its values are of type `P`, and nobody else uses them or what
-    /// lies between its rows.
+    /// For `'a`, the array must exist, its values must be of type `P`, and nobody else may use
+    /// these values or the bytes between the rows.
     unsafe fn view_mut<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageViewMut<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();

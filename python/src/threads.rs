@@ -1,5 +1,5 @@
-//! Threads. Those of rayon's own pool do not survive a fork, after which work for them would wait
-//! for ever.
+//! Threads of forked processes. Threads of rayon's own pool do not survive a fork: work for them
+//! would wait for ever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 /// Whether this process is a fork of one in which the module was imported.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Such a process's threads.
+/// The threads of a forked process.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// Runs `work`, which may use rayon, without Python's lock.
@@ -38,14 +38,15 @@ pub(crate) fn without_lock<T: Send>(
     })
 }
 
-/// To be called in a process that was forked: it starts threads of its own when it needs some.
+/// Call this in a forked process. It starts its own threads when it needs some.
 #[pyfunction]
 pub(crate) fn after_fork() {
     apron::threads::after_fork();
     if FORKED.swap(true, Ordering::Relaxed)
         && let Ok(mut pool) = POOL.try_lock()
     {
-        // The parent was a fork too: its threads are not here, so its pool is not to be waited for.
+        // The parent was a fork too. The threads of its pool are not in this process, so dropping
+        // the pool would wait for ever.
         std::mem::forget(pool.take());
     }
 }

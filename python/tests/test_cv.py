@@ -27,14 +27,18 @@ def picture(shape, dtype, seed=0):
 
 
 def same(name, src, *args, one=False, **kwargs):
-    """Calls both. Integers are the same, or with `one` may differ by one in a few places, since OpenCV computes in f32, where a half may be
-    rounded to either side; floats are the same to their precision. OpenCV's Gaussians of integers are in fixed point, and may be further off."""
+    """Calls both functions and compares the results.
+
+    Integers are the same. With `one`, a few may differ by one: OpenCV computes in f32, which may
+    round a tie to either side. Floats are the same to their precision. OpenCV's Gaussians of
+    integers are in fixed point, and may be further off.
+    """
     expected = getattr(cv2, name)(src, *args, **kwargs)
     found = getattr(ours, name)(src, *args, **kwargs)
     assert found.dtype == expected.dtype and found.shape == expected.shape
     if found.dtype.kind == "f":
         scale = max(1.0, np.abs(expected).max())
-        # OpenCV's own f64 results carry taps of f32.
+        # OpenCV's f64 results use taps rounded to f32.
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * scale)
     else:
         difference = np.abs(found.astype(np.int64) - expected.astype(np.int64))
@@ -108,7 +112,10 @@ def test_unnormalised_box_and_dst():
 @pytest.mark.parametrize("depth", [-1, *range(8)])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
 def test_every_type_goes_to_every_depth(dtype, depth):
-    """Also where OpenCV has no such pair. The expected values are f64's, rounded half to even and saturated."""
+    """Also covers pairs of types that OpenCV lacks.
+
+    The expected values are computed in f64, rounded half to even and saturated.
+    """
     src = picture((9, 14), dtype) if dtype != "i1" else picture((9, 14), "u1").astype("i1")
     kernel = np.array([[0.5, -0.25], [0.25, 1.0]])
     found = ours.filter2D(src, depth, kernel, borderType=cv2.BORDER_REPLICATE)

@@ -1,4 +1,4 @@
-"""Dask arrays, block by block, beside the whole array at once: the same bytes."""
+"""Dask arrays filtered block by block give the same bytes as the whole array at once."""
 
 import subprocess
 import sys
@@ -123,7 +123,7 @@ def test_errors():
 
 
 def test_an_image_larger_than_a_worker(tmp_path):
-    """The example, with small workers: one of them is killed in the middle."""
+    """The example with small workers, one of which is killed during the work."""
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
     example = Path(__file__).parent.parent / "examples" / "dask_zarr.py"

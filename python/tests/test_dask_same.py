@@ -1,4 +1,4 @@
-"""Any function, shape, chunks, axes and modes: blocks give what the whole array gives."""
+"""Blocks give the whole array's result, for any function, shape, chunks, axes and modes."""
 
 import warnings
 
@@ -22,7 +22,7 @@ BORDERS = ["constant:9", "replicate", "reflect", "reflect101", "wrap", "keep"]
 
 
 def array(shape, dtype):
-    """Small whole numbers, so that running means of floating-point numbers are exact."""
+    """An array of small whole numbers, so that running means of floating-point types are exact."""
     values = np.random.default_rng(len(shape)).integers(-60, 200, shape)
     return (values if dtype != "c16" else values + 1j * np.flip(values)).astype(dtype)
 
@@ -38,7 +38,7 @@ def chunks(draw, shape):
 
 
 def for_each(draw, count, one):
-    """A value for all axes, or one for each."""
+    """One value for all axes, or one for each."""
     return draw(one) if draw(st.booleans()) else draw(st.lists(one, min_size=count, max_size=count))
 
 
@@ -87,7 +87,7 @@ def calls(draw):
     elif name == "gaussian_laplace":
         arguments = (for_each(draw, count, sigma),)
     elif name == "gaussian_gradient_magnitude":
-        # SciPy smooths along axes that are not listed too.
+        # SciPy also smooths along axes that are not listed.
         arguments = (for_each(draw, dims, sigma),)
         keywords["truncate"] = draw(st.sampled_from([4.0, 2.0]))
     elif name in ("sobel", "prewitt"):
@@ -125,7 +125,7 @@ def test_functions_of_scipy(call):
     assert isinstance(lazy, da.Array)
     assert lazy.dtype == found.dtype == expected.dtype and lazy.shape == found.shape == expected.shape
     if name == "uniform_filter" and found.dtype.kind in "fc":
-        # The second mean is of fractions, whose running sum depends on where it starts.
+        # The second mean adds up fractions: its rounding depends on where the running sum starts.
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4 if found.dtype.itemsize in (4, 8) else 1e-10)
     else:
         np.testing.assert_array_equal(found, expected)

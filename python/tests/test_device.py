@@ -1,4 +1,7 @@
-"""Arrays in a GPU's memory: with a GPU, or with a driver in software that `APRON_DRIVER` names. What CuPy and PyTorch add needs a GPU and them."""
+"""Arrays in a GPU's memory: with a GPU, or with a software driver that `APRON_DRIVER` names.
+
+The tests with CuPy and PyTorch need a GPU and these libraries.
+"""
 
 import gc
 import os
@@ -25,7 +28,7 @@ def picture(shape, dtype="u1", seed=0):
 
 
 class Interface:
-    """A device array of a library that has `__cuda_array_interface__` alone."""
+    """A device array of a library that has only `__cuda_array_interface__`."""
 
     def __init__(self, array, stream=None, readonly=False, dense=False):
         self.array = array
@@ -37,7 +40,7 @@ class Interface:
 
 
 class Capsule:
-    """One that has DLPack alone, of a version before 1.0 or after it."""
+    """A device array of a library that has only DLPack, of a version before 1.0 or after it."""
 
     def __init__(self, array, versions):
         self.array, self.versions, self.streams = array, versions, []
@@ -77,7 +80,7 @@ def test_device_arrays_are_filtered_where_they_are(dtype, shape, axis, kind):
     assert isinstance(result, apron.DeviceArray) and result.shape == shape
     np.testing.assert_array_equal(result.numpy(), PLAN(image, axis=axis))
     if kind.endswith("capsule"):
-        # The legacy default stream. An older producer is asked twice.
+        # 1 is the legacy default stream. An older producer gets a second call without a version.
         assert foreign.streams == ([1] if foreign.versions else [1, 1])
     out = apron.DeviceArray._empty(shape, np.dtype(dtype).str, 0, axis)
     given = Interface(out) if kind == "interface" else out
@@ -103,7 +106,7 @@ def test_alpha(dtype, shape, axis, alpha):
             if np.dtype(dtype).kind == "u" or (alpha == "premultiply" and shape[axis] != 3):
                 np.testing.assert_array_equal(result, here)
             else:
-                # What is chosen for floats may sum in another order.
+                # The variant chosen for floats may sum in another order.
                 tolerance = 2e-3 if dtype == "f2" else 3e-6
                 np.testing.assert_allclose(result.astype("f8"), here, rtol=tolerance, atol=tolerance)
 
@@ -142,7 +145,7 @@ def test_memory_lives_as_long_as_its_last_user():
 def test_streams_of_the_interface_are_waited_for():
     there = apron.to_device(picture((8, 9)))
     np.testing.assert_array_equal(PLAN(Interface(there, stream=1)).numpy(), PLAN(there.numpy()))
-    # NVIDIA's driver takes any number for a stream's address, and reads there.
+    # NVIDIA's driver takes any number as a stream's address and reads from it.
     if "APRON_DRIVER" in os.environ:
         with pytest.raises(RuntimeError):
             PLAN(Interface(there, stream=12345))
@@ -173,7 +176,7 @@ def test_errors():
 
 
 def library(name):
-    """CuPy or PyTorch with a GPU, as a function to make an array, one to read it, streams and an address."""
+    """CuPy or PyTorch with a GPU: the module, and functions to make, read and address arrays."""
     module = pytest.importorskip(name)
     if name == "torch":
         if not module.cuda.is_available():
@@ -197,7 +200,7 @@ def test_other_libraries_get_their_own_kind(name, dtype, shape, axis):
     crop = there[..., 5:200] if axis == 0 else there[3:100, 5:200]
     numpys = image[..., 5:200] if axis == 0 else image[3:100, 5:200]
     np.testing.assert_array_equal(read(PLAN(crop, axis=axis)), PLAN(numpys, axis=axis))
-    # Back: their arrays of our memory, without a copy.
+    # The other direction: the library's arrays share apron's memory without a copy.
     own = apron.to_device(image, axis=axis)
     taken = module.from_dlpack(own)
     assert address(taken) == own.__cuda_array_interface__["data"][0]
@@ -216,7 +219,7 @@ def test_work_is_in_the_current_stream(name):
     for _ in range(5):
         with context(stream):
             there = make(np.zeros_like(image))
-            # A long queue before the picture is there: work in another stream would meet the zeros.
+            # A long queue precedes the picture: work in another stream would read the zeros.
             for _ in range(50):
                 there += 0
             there += make(image)
@@ -225,7 +228,7 @@ def test_work_is_in_the_current_stream(name):
 
 
 def test_compiled_programs_of_pytorch():
-    """Without a break, in the current stream, into a new tensor and into one that is given; gradients are refused."""
+    """No graph break, in the current stream, with and without `out`; gradients are refused."""
     torch, make, read, _ = library("torch")
     image = picture((170, 410), "f4")
     there = make(image)

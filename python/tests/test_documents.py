@@ -1,4 +1,4 @@
-"""What the documents show runs as it stands there."""
+"""The examples in the documents run as written."""
 
 import re
 import runpy

@@ -1,6 +1,6 @@
 """Arguments whose numbers alone mislead.
 
-Each function refuses each kind, for each of its arrays, and names the way out.
+Each function refuses each such argument, for each of its arrays, and names the way out.
 """
 
 import inspect
@@ -42,7 +42,7 @@ ARRAYS = ["input", "src", "output", "dst", "weights", "kernel", "kernelX", "kern
 
 
 def entries():
-    """All functions that take arrays: a name, and a function of what replaces one of the arrays."""
+    """All functions that take arrays: a name, and a call with a substitute for one array."""
     yield "Plan", PLAN
     yield "Plan, out", lambda array: PLAN(PICTURE, array)
     yield "to_device", apron.to_device
@@ -86,7 +86,7 @@ def test_palettes_are_not_averaged(name):
 
 @pytest.mark.parametrize("mode", Image.MODES)
 def test_modes_of_pillow(mode):
-    """A mode is filtered as the numbers that it has, or refused with a conversion that is filtered."""
+    """An image is filtered by its numbers, or refused with advice to convert it, which works."""
     image = Image.effect_noise((12, 9), 60)
     if mode.startswith("I;16"):
         image = Image.frombytes(mode, (12, 9), image.tobytes() * 2)
@@ -112,7 +112,7 @@ def test_modes_of_pillow(mode):
 
 
 def in_mode(image, mode):
-    """The picture in a mode, some of which are reached by way of another one."""
+    """The picture in a mode. Some modes need a conversion to another mode first."""
     for step in {"La": ["LA"], "RGBa": ["RGBA"], "PA": ["LA"]}.get(mode, []):
         image = image.convert(step)
     return image.convert(mode)
@@ -126,7 +126,7 @@ def test_a_palette_with_transparency():
 
 
 def test_subclasses_are_the_same_memory(tmp_path):
-    """A file mapped into memory is filtered where it is, source and result."""
+    """A file mapped into memory is filtered without a copy, as source and as result."""
     mapped = np.memmap(tmp_path / "in", "u1", "w+", shape=(6, 8))
     mapped[:] = PICTURE
     out = np.memmap(tmp_path / "out", "u1", "w+", shape=(6, 8))

@@ -1,4 +1,4 @@
-"""`apron.ndimage` beside SciPy: the same bits, for every function, type, mode, layout and origin."""
+"""`apron.ndimage` gives SciPy's bits, for every function, type, mode, layout and origin."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def same(name, array, *args, **kwargs):
     expected = getattr(scipy, name)(array, *args, **kwargs)
     found = getattr(ours, name)(array, *args, **kwargs)
     assert found.dtype == expected.dtype and found.shape == expected.shape
-    # As bytes: truth values that C has cast are not all 0 or 1, zeros have a sign.
+    # Compare bytes: truth values after C's casts are not all 0 or 1, and zeros have a sign.
     assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 

@@ -22,7 +22,7 @@ def picture(shape, dtype="u1", seed=0):
 
 
 def expected(image, filter, axis=-1, mode="mirror"):
-    """The definition, by SciPy in f64, channel by channel."""
+    """The reference: SciPy in f64, channel by channel."""
     image = np.asarray(image, np.float64)
     if image.ndim == 2:
         return ndimage.correlate(image, filter.taps, mode=mode)
@@ -59,7 +59,7 @@ def test_types(source, target):
     filter = Filter.from_taps([[0.25, -1.5, 0.25], [0.0, 2.5, -0.1]])
     plan = Plan(filter, **CPU)
     result = plan(image, dtype=target)
-    # In this machine's byte order unless the other one was asked for.
+    # The result has this machine's byte order, unless `dtype` gives the other one.
     assert result.dtype == np.dtype(target or np.dtype(source).newbyteorder("="))
     check(result.astype(result.dtype.newbyteorder("=")), image, filter)
     out = np.empty(image.shape, target or source)
@@ -71,7 +71,7 @@ def test_integers_saturate():
     plan = Plan(Filter.from_taps([[1e12]]), **CPU)
     for dtype in ("i1", "i2", "i4", "u4", "i8", "u8"):
         limits = np.iinfo(dtype)
-        # No further than float64 holds.
+        # Stay within the integers that float64 holds exactly.
         ends = min(limits.max, 2**53), max(limits.min, -(2**53))
         result = plan(np.array([[1, 0, *ends]], dtype))
         assert result[0, 2:].tolist() == [limits.max, limits.min] and result[0, 1] == 0
@@ -92,7 +92,7 @@ BORDERS = {"constant:7.25": "constant", "replicate": "nearest", "reflect": "refl
 
 
 def exact(image, filter, mode):
-    """The sums in long double, each way with its own axis, of pixels that NumPy pads."""
+    """The sums in long double, of an image that NumPy pads."""
     rows, cols = filter.shape
     (x, y), taps = filter.anchor, filter.taps.astype(np.longdouble)
     ends = ((y, rows - 1 - y), (x, cols - 1 - x))
@@ -119,7 +119,7 @@ def test_wide_types(source, border, text):
     sums = exact(image, filter, BORDERS[border])
     slack = (filter.taps.size + 8) * 2.0**-53 * float(np.abs(filter.taps).sum()) * float(np.abs(image.astype("f8")).max() + 8)
     plan = Plan(filter, border, **CPU)
-    # Wherever it lies in memory.
+    # The result must not depend on the layout in memory.
     unaligned = np.frombuffer(b"x" + image.tobytes(), image.dtype, offset=1).reshape(image.shape)
     gaps = np.zeros((60, 80), source)
     gaps[::2, 1::2] = image
@@ -151,7 +151,7 @@ def test_integers_beyond_float64_are_refused():
 
 
 def test_views_without_a_copy(monkeypatch):
-    """Views that plans take as they are never meet NumPy's copy."""
+    """Views that plans take directly are never copied by NumPy."""
     base = picture((64, 80, 3))
     filter, views = (
         Filter.gaussian(1.0),
@@ -248,7 +248,7 @@ def test_filters():
 
 
 def test_filters_are_keys():
-    """Equal filters have equal hashes, however they were made; others differ."""
+    """Equal filters have equal hashes, however they were made; different filters are unequal."""
     taps = [[1.0, 2.0, 1.0]]
     groups = [
         [Filter.sobel_x(), Filter("sobel-x"), Filter.separable([-1, 0.0, 1], [1, 2, 1]), Filter.separable([-1, -0.0, 1], [1, 2, 1])],
@@ -271,7 +271,7 @@ def test_filters_are_keys():
 
 
 def test_gaussians_of_two_sigmas():
-    """In the order of sizes and anchors: x, then y. SciPy's is the other one."""
+    """Sigmas are in the order of sizes and anchors: x, then y. SciPy has the reverse order."""
     image = picture((31, 45), "f4").astype("f8")
     for x, y in [(3, 1), (0.7, 2.5), (2, 2), (4, 0.01)]:
         filter = Filter.gaussian((x, y))
@@ -297,12 +297,12 @@ def test_plans():
     automatic = Plan("identity")
     assert automatic.variant is None
     assert (automatic.device == "cpu") == (automatic.fallback is not None)
-    # Much too small for a GPU.
+    # The image is far too small to be worth a GPU.
     assert (automatic(np.zeros((4, 3), np.uint8)) == 0).all() and automatic.ran_on == plan.ran_on == "cpu"
 
 
 class Tensor:
-    """An array of a library that has DLPack alone: this module."""
+    """An array of a library that has only DLPack. The library is this module."""
 
     def __init__(self, array):
         self.array = array
@@ -337,7 +337,7 @@ OTHERS = ["sobel-x", "sharpen", "laplacian"]
 
 
 def with_alpha(image, filter, alpha, axis=-1):
-    """What a mode makes of an image whose last channel is alpha, in f64."""
+    """The result of an alpha mode for an image whose last channel is alpha, in f64."""
     image = np.moveaxis(np.asarray(image, np.float64), axis, -1)
     filtered = expected(image, Filter(filter))
     average = filter in AVERAGES
@@ -365,7 +365,7 @@ def close(result, exact):
 
 
 def transparent(shape, dtype, axis=-1):
-    """Noise, with parts in which alpha is 0, and others in which it is full."""
+    """Noise, with areas where alpha is 0 and areas where alpha is full."""
     image = np.moveaxis(picture(shape, dtype, seed=3), axis, -1).copy()
     image[:9, :9, -1] = 0
     image[12:, 12:, -1] = 100
@@ -428,7 +428,7 @@ def test_pil_images_say_what_their_channels_are(mode):
     for filter in AVERAGES + OTHERS:
         result = Plan(filter, **CPU)(given)
         close(result.reshape(image.shape), with_alpha(image, filter, said))
-        # What is asked for counts more, where there is alpha.
+        # If the image has alpha, the mode that the user gives takes precedence.
         kept = Plan(filter, alpha="keep", **CPU)(given)
         close(kept.reshape(image.shape), with_alpha(image, filter, "filter" if said == "filter" else "keep"))
         asked = Plan(filter, alpha="auto", **CPU)(given)
@@ -485,7 +485,7 @@ def test_errors(error, call):
 
 
 def test_threads_run_at_once():
-    """Python's lock is free while a plan runs: another thread counts meanwhile."""
+    """A plan releases Python's lock while it runs: another thread counts meanwhile."""
     image = picture((2000, 2000), "f4")
     plan = Plan(Filter.from_taps(picture((31, 31), "f8")), **CPU)
     done, counted = threading.Event(), 0

@@ -1,4 +1,4 @@
-"""PyTorch's tensors in the host's memory. Those of a GPU are in `test_device.py`."""
+"""PyTorch's tensors in host memory. `test_device.py` tests tensors on a GPU."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_tensors():
     for dtype in (torch.uint8, "u1", np.uint8):
         assert PLAN(tensor, dtype=dtype).dtype == torch.uint8
     assert (PLAN(tensor.t()).numpy() == PLAN(IMAGE.T)).all()
-    # Negated lazily: its memory holds other numbers.
+    # A lazily negated tensor: its memory holds the numbers before the negation.
     negated = torch.conj(torch.complex(tensor, tensor)).imag
     assert negated.is_neg() and (PLAN(negated).numpy() == PLAN(-IMAGE)).all()
     with pytest.raises(TypeError, match="negated"):
@@ -53,8 +53,7 @@ def calls(tensor):
 
 @pytest.mark.parametrize("name", calls(torch.from_numpy(IMAGE)))
 def test_gradients_are_not_lost(name):
-    """Nothing that PyTorch records is filtered without a word: leaves, results, parameters, and
-    tensors of forward mode."""
+    """Tensors with recorded gradients are refused: leaves, results, parameters and forward mode."""
     leaf = torch.from_numpy(IMAGE.copy()).requires_grad_()
     for tensor in (leaf, leaf * 2, torch.nn.Parameter(torch.from_numpy(IMAGE.copy()))):
         with pytest.raises(RuntimeError, match=r"requires a gradient.*\.detach\(\)") as raised:
@@ -100,7 +99,7 @@ def test_types():
 def test_compiled_without_a_break(backend):
     torch._dynamo.reset()
     compiled = torch.compile(lambda image, plan: plan(image + 0) * 2, fullgraph=True, backend=backend)
-    # One program for several plans and sizes: the plan is not baked in.
+    # One program runs several plans and sizes: the plan is not part of the program.
     for plan in (PLAN, OTHER, PLAN):
         for rows in range(9, 24, 3):
             image = IMAGE[:rows].copy()
@@ -147,7 +146,7 @@ def test_operators_keep_their_contracts():
     torch.library.opcheck(torch.ops.apron.filter, (tensor, text, -1, None))
     torch.library.opcheck(torch.ops.apron.filter, ((tensor * 255).to(torch.uint8), text, -1, torch.float32))
     torch.library.opcheck(torch.ops.apron.filter_out, (tensor, torch.empty_like(tensor), text, -1))
-    # As in another process, where no such plan is alive.
+    # As in another process, in which the plan does not exist.
     _torch._plans.clear()
     assert (torch.ops.apron.filter(tensor, text).numpy() == OTHER(IMAGE)).all()
     options = {"variant": "direct-naive", "memory": 1 << 20, "alpha": "premultiply"}
@@ -156,6 +155,6 @@ def test_operators_keep_their_contracts():
     _torch._plans.clear()
     again = torch.ops.apron.filter(torch.from_numpy(colours), text)
     assert (again.numpy() == all_said(colours)).all()
-    # Its gradient is refused late, but not without a word.
+    # The gradient is refused only in the backward pass, with an error.
     with pytest.raises(RuntimeError, match="backward"):
         torch.ops.apron.filter(tensor.clone().requires_grad_(), text).sum().backward()

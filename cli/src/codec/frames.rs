@@ -1,7 +1,7 @@
-//! Animations: the parts that a file has, composed into the whole pictures that a viewer shows.
+//! Animations: composes the parts in a file into the whole pictures that a viewer shows.
 //!
-//! The readers of GIF, PNG and WebP decode the parts, this module lays them on a canvas. The canvas
-//! begins transparent, whatever background colour a file names: browsers do the same.
+//! The readers of GIF, PNG and WebP decode the parts; this module draws them on a canvas. The
+//! canvas begins transparent, whatever background colour a file names: browsers do the same.
 
 use apron::{Image, Pixel};
 
@@ -10,34 +10,34 @@ use crate::extra::straight;
 use crate::meta::Meta;
 use crate::picture::{Document, Picture, Pixels};
 
-/// What becomes of a part's place when its time is over.
+/// The change to a part's area before the next part is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disposal {
     Keep,
-    /// Makes it transparent.
+    /// Makes the area transparent.
     Clear,
-    /// Brings back what was there before the part.
+    /// Brings back the area as it was before the part.
     Restore,
 }
 
-/// Where a part lies, and how it is drawn.
+/// The position and size of a part, and how it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) x: usize,
     pub(super) y: usize,
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Whether its pixels are laid over the canvas; else they replace it, alpha too.
+    /// Whether the pixels are composed over the canvas. Otherwise they replace it, alpha too.
     pub(super) over: bool,
     pub(super) disposal: Disposal,
 }
 
-/// A sample of 8 or 16 bits. The greatest one stands for opaque.
+/// A sample of 8 or 16 bits. The greatest value means opaque.
 pub(super) trait Sample:
     Pixel + bytemuck::Pod + Into<u64> + TryFrom<u64> + Default + PartialEq
 {
     const GREATEST: Self;
-    /// The value of bytes in a file whose most significant byte is first.
+    /// Converts a value read from a big-endian file.
     fn of_big_endian(self) -> Self;
 }
 
@@ -57,12 +57,12 @@ impl Sample for u16 {
     }
 }
 
-/// What is shown: RGBA with straight alpha.
+/// The picture as it is shown: RGBA with straight alpha.
 pub(super) struct Canvas<P> {
     width: usize,
     height: usize,
     values: Vec<P>,
-    /// The part that is shown, and what [`Disposal::Restore`] brings back, row by row.
+    /// The part drawn last, and the rows that [`Disposal::Restore`] brings back.
     shown: Option<(Part, Vec<P>)>,
 }
 
@@ -71,7 +71,7 @@ impl<P: Sample> Canvas<P> {
         Ok(Self { width, height, values: zeroes(width * height * 4)?, shown: None })
     }
 
-    /// Draws the next part, whose pixels are RGBA. What leaves the canvas is cut off.
+    /// Draws the next part, whose pixels are RGBA. Pixels outside the canvas are cut off.
     pub(super) fn draw(&mut self, part: Part, pixels: &[P]) -> Result<()> {
         self.dispose();
         let mut before = Vec::new();
@@ -101,7 +101,7 @@ impl<P: Sample> Canvas<P> {
         Ok(())
     }
 
-    /// Where a row of a part lies among the values; empty outside of the canvas.
+    /// The indices of one row of a part within the values; empty outside the canvas.
     fn place(&self, part: Part, row: usize) -> std::ops::Range<usize> {
         let y = part.y.saturating_add(row);
         let [left, right] = [part.x, part.x.saturating_add(part.width)].map(|x| x.min(self.width));
@@ -112,7 +112,7 @@ impl<P: Sample> Canvas<P> {
         }
     }
 
-    /// Ends the time of the part that is shown.
+    /// Applies the disposal of the part drawn last.
     fn dispose(&mut self) {
         let Some((part, before)) = self.shown.take() else { return };
         let mut before = &before[..];
@@ -131,7 +131,7 @@ impl<P: Sample> Canvas<P> {
         }
     }
 
-    /// A copy of what is shown.
+    /// A copy of the canvas.
     fn shown(&self) -> Result<Vec<P>> {
         let mut values = zeroes(self.values.len())?;
         values.copy_from_slice(&self.values);
@@ -139,8 +139,8 @@ impl<P: Sample> Canvas<P> {
     }
 }
 
-/// Lays a pixel over another one: the exact result of Porter and Duff's "over" for straight alpha,
-/// rounded half up.
+/// Composes one pixel over another: the exact result of Porter and Duff's "over" for straight
+/// alpha, rounded half up.
 fn lay<P: Sample>(below: &mut [P; 4], above: &[P; 4]) {
     let greatest: u64 = P::GREATEST.into();
     let [above_alpha, below_alpha]: [u64; 2] = [above[3].into(), below[3].into()];
@@ -162,7 +162,7 @@ fn lay<P: Sample>(below: &mut [P; 4], above: &[P; 4]) {
     below[3] = rounded(total, greatest);
 }
 
-/// Collects the frames of an animation, each as it is shown.
+/// Collects the frames of an animation as they are shown.
 pub(super) struct Frames<'a, P> {
     pub(super) pages: Pages<'a>,
     canvas: Canvas<P>,
@@ -173,13 +173,13 @@ impl<'a, P: Sample> Frames<'a, P>
 where
     Pixels: From<Image<P>>,
 {
-    /// Checks the canvas's size before memory is taken for it.
+    /// Checks the canvas's size before allocating it.
     pub(super) fn new(pages: Pages<'a>, (width, height): (u32, u32), meta: Meta) -> Result<Self> {
         pages.check(width.into(), height.into(), 4 * size_of::<P>() as u64)?;
         Ok(Self { pages, canvas: Canvas::new(width as usize, height as usize)?, meta })
     }
 
-    /// Takes the next part of the animation, and for how many milliseconds it is shown.
+    /// Takes the next part of the animation, and its duration in milliseconds.
     pub(super) fn push(&mut self, part: Part, pixels: &[P], delay: f64) -> Result<()> {
         self.canvas.draw(part, pixels)?;
         if !self.pages.wants() {
@@ -190,7 +190,7 @@ where
         self.pages.check(width.into(), height.into(), 4 * size_of::<P>() as u64)?;
         let pixels = Pixels::from(image_of(self.canvas.shown()?, width, height, 4)?);
         let meta = self.meta.clone();
-        // What goes beside the frames is written once.
+        // Only the first frame carries the metadata that a file holds once.
         self.meta.carried.clear();
         self.meta.xmp = None;
         self.pages.push(Picture {
@@ -202,7 +202,7 @@ where
         Ok(())
     }
 
-    /// All frames. They have as many channels as the file says, and alpha if a pixel is not opaque.
+    /// All frames. They have the file's channels, and alpha if any pixel is not opaque.
     pub(super) fn finish(
         self,
         channels: usize,
@@ -263,7 +263,7 @@ pub(super) fn as_rgba<P: Sample>(pixels: &[P], channels: usize) -> Result<Vec<P>
 mod tests {
     use super::*;
 
-    /// The definition in f64, for every alpha above and below.
+    /// Compares with the formula in f64, for every alpha above and below.
     #[test]
     fn over_is_exact() {
         for above_alpha in 0..=255u8 {

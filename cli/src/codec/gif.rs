@@ -1,4 +1,4 @@
-//! GIF.
+//! The GIF reader and writer.
 
 use std::io::BufReader;
 use std::num::NonZero;
@@ -13,7 +13,7 @@ use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
 use crate::meta::Meta;
 use crate::picture::Document;
 
-/// How thoroughly colours are chosen for the palette: 1 to 30, the encoder's own default.
+/// The quality of the palette's colours, from 1 (best) to 30: the encoder's default.
 const SPEED: i32 = 10;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
@@ -24,7 +24,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         error => said(&error),
     };
     let mut meta = Meta::default();
-    // What is wrong with a file is for the decoder to say.
+    // The decoder reports any error of the file.
     let _ = blocks(source, &mut meta);
     source.rewind().map_err(|error| said(&error))?;
     let mut decoding = DecodeOptions::new();
@@ -55,7 +55,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
             }
         }
     }
-    // The number in the file says how often it is shown again.
+    // The number in the file counts the repetitions after the first showing.
     let plays = match decoder.repeat() {
         Repeat::Infinite => 0,
         Repeat::Finite(again) => u32::from(again) + 1,
@@ -63,8 +63,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     frames.finish(3, plays, failed)
 }
 
-/// Adds to `meta` what the file says that the decoder does not use, up to its end or the first
-/// damage.
+/// Adds to `meta` the data that the decoder does not use, up to the end or the first damage.
 fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
     let palette = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
     let mut screen = [0; 13];
@@ -183,7 +182,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
         } else {
             Frame::from_rgb_speed(width, height, page.pixels.bytes(), SPEED)
         };
-        // Every frame is whole: what was there before must not show through.
+        // Every frame is a whole picture, so the frame before must not show through.
         frame.dispose = DisposalMethod::Background;
         if document.pages.len() > 1 {
             frame.delay = (page.shown_for() / 10.0).round().min(65535.0) as u16;

@@ -1,5 +1,4 @@
-//! The headers of simple formats: what they say beside the pixels, of which the decoders say
-//! nothing.
+//! Metadata in the headers of simple formats, which the decoders ignore.
 
 use std::io::{Read, SeekFrom};
 
@@ -9,16 +8,16 @@ use super::io::{Sink, Source};
 use crate::carried::{Carried, Kind, printable};
 use crate::meta::{Meta, Resolution};
 
-/// The most bytes of a header that are looked at.
+/// Maximum number of header bytes to read.
 const MOST: u64 = 1 << 20;
 
 /// Pixels per metre of one pixel per inch.
 const PER_INCH: f64 = 1.0 / 0.0254;
 
-/// Where the header of a BMP has its resolution: pixels per metre in two words.
+/// The offset of the resolution in a BMP's header: pixels per metre in two words.
 const BMP_RESOLUTION: usize = 38;
 
-/// Adds to `meta` what the header says that the decoder does not use.
+/// Adds to `meta` the header's data that the decoder does not use.
 pub(super) fn read(
     source: &mut (impl Source + ?Sized),
     format: ImageFormat,
@@ -61,7 +60,7 @@ fn bmp(head: &[u8], meta: &mut Meta) {
         meta.resolution =
             Some(Resolution::per_inch(f64::from(x) / PER_INCH, f64::from(y) / PER_INCH));
     }
-    // From the fourth version on: primaries and gamma, or a profile in or beside the file.
+    // From version 4 on: primaries and gamma, or a profile in the file or beside it.
     let space = if len >= 108 { head.get(70..74) } else { None };
     match space {
         Some(&[0, 0, 0, 0])
@@ -76,7 +75,7 @@ fn bmp(head: &[u8], meta: &mut Meta) {
     }
 }
 
-/// Writes the resolution into the header of a BMP that is complete.
+/// Writes the resolution into the header of a complete BMP.
 pub(super) fn write_resolution(out: &mut dyn Sink, resolution: Resolution) -> std::io::Result<()> {
     let Some((x, y)) = resolution.in_inches() else { return Ok(()) };
     let bytes = [x, y].map(|value| ((value * PER_INCH).round() as u32).to_le_bytes()).concat();
@@ -85,8 +84,7 @@ pub(super) fn write_resolution(out: &mut dyn Sink, resolution: Resolution) -> st
     out.seek(SeekFrom::End(0)).map(drop)
 }
 
-/// The lines of a Radiance header, up to an empty one. The first names the format, another its
-/// encoding.
+/// The lines of a Radiance header, up to an empty one, without the format's name and the encoding.
 fn lines(head: &[u8]) -> Vec<Carried> {
     let lines = head.split(|&byte| byte == b'\n').skip(1).take_while(|line| !line.is_empty());
     let named = lines.filter_map(|line| match line.split(|&byte| byte == b'=').next() {
@@ -104,7 +102,7 @@ fn has_comment(head: &[u8]) -> bool {
             head.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"ENDHDR"));
         return lines.any(|line| line.starts_with(b"#"));
     }
-    // Two numbers without levels, else three; the pixels follow one byte after the last.
+    // Two numbers if the form has no levels, else three. The pixels follow one byte after the last.
     let numbers = if matches!(head.get(1), Some(b'1' | b'4')) { 2 } else { 3 };
     let (mut found, mut inside) = (0, false);
     for &byte in head.iter().skip(2) {
@@ -122,7 +120,7 @@ fn has_comment(head: &[u8]) -> bool {
     false
 }
 
-/// The attributes of an OpenEXR's first header but those that the decoder uses and the encoder
+/// The attributes of an OpenEXR's first header, except those that the decoder uses and the encoder
 /// writes.
 fn attributes(head: &[u8]) -> Vec<Carried> {
     let mut found = Vec::new();

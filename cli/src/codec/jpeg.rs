@@ -1,4 +1,4 @@
-//! JPEG.
+//! The JPEG reader and writer.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     }
     let mut document = match Decoder::new_with_limits(&data, DecodeLimits::default()) {
         Ok(decoder) if is_common(&decoder) => decoded(decoder, &data, options)?,
-        // What is rare: the other decoder also says what is wrong with a file.
+        // The other decoder reads rare files, and gives a better error for damaged ones.
         _ => other::read(&mut std::io::Cursor::new(&data), ImageFormat::Jpeg, options)?,
     };
     segments::read(&data, &mut document.pages[0].meta);
@@ -35,8 +35,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     Ok(document)
 }
 
-/// Whether the picture is one that the fast decoder was tested with: 8 bits, grey, YCbCr or inks,
-/// with the usual subsampling.
+/// Whether the fast decoder was tested with such a picture: 8 bits, grey, YCbCr or CMYK, with the
+/// usual subsampling.
 fn is_common(decoder: &Decoder<'_>) -> bool {
     let frame = decoder.header();
     frame.precision == 8
@@ -54,8 +54,8 @@ fn is_common(decoder: &Decoder<'_>) -> bool {
         }
 }
 
-/// Whether the fast decoder can bring four inks to one size: the first and black are whole, the
-/// others may be less.
+/// Whether the fast decoder can upsample CMYK: cyan and black have full size, magenta and yellow
+/// may be smaller.
 fn is_even(decoder: &Decoder<'_>) -> bool {
     let factors = |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
     let [cyan, magenta, yellow, black] = &*decoder.header().components else { return false };
@@ -63,8 +63,8 @@ fn is_even(decoder: &Decoder<'_>) -> bool {
     rest && factors(black) == factors(cyan) && subsampling(decoder).is_some()
 }
 
-/// Four inks as they are in the file, by a decoder that knows black at another size than cyan, as
-/// libjpeg writes it.
+/// Decodes CMYK as it is in the file. This decoder allows black to have another size than cyan, as
+/// in libjpeg's files.
 fn uneven_inks(data: &[u8], options: &Reading, values: &mut [u8]) -> Result<()> {
     let how = DecoderOptions::default()
         .jpeg_set_out_colorspace(zune_core::colorspace::ColorSpace::CMYK)
@@ -117,7 +117,7 @@ fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<D
         warning = decoded.warnings.first().map(|warning| kept_in_part(&warning.to_string()));
     }
     if ink {
-        // Since Photoshop's, JPEGs hold how much light the inks leave.
+        // JPEGs store CMYK inverted since Photoshop: 255 is no ink.
         values.iter_mut().for_each(|value| *value = 255 - *value);
     }
     let mut meta = exif::read_from(decoder.exif_data());
@@ -127,7 +127,7 @@ fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<D
     meta.resolution = match density.unit {
         DensityUnit::Dpi if x * y > 0.0 => Some(Resolution::per_inch(x, y)),
         DensityUnit::Dpcm if x * y > 0.0 => Some(Resolution { x, y, unit: Unit::Centimetre }),
-        // Pixels that are not square.
+        // The resolution gives only the ratio of pixels that are not square.
         _ if x * y > 0.0 && x != y => {
             meta.resolution.or(Some(Resolution { x, y, unit: Unit::Unnamed }))
         }

@@ -1,4 +1,4 @@
-//! The formats of the `image` crate that hold one picture and little beside it.
+//! The formats of the `image` crate that hold one picture and little metadata.
 
 use std::io::{self, BufReader, SeekFrom};
 
@@ -26,7 +26,7 @@ pub(super) fn read(
     let mut told = Meta::default();
     headers::read(source, format, &mut told).map_err(|error| error.to_string())?;
     let alpha = match format {
-        // By its definition.
+        // By definition of the format.
         ImageFormat::OpenExr => Extra::Premultiplied,
         ImageFormat::Tga => alpha_of_tga(source).map_err(|error| error.to_string())?,
         _ => Extra::Straight,
@@ -42,12 +42,12 @@ pub(super) fn read(
     Ok(document)
 }
 
-/// A note on what an OpenEXR file holds beside one picture of RGB and alpha, of which the decoder
-/// says nothing.
+/// A note on the parts of an OpenEXR file beside one picture of RGB and alpha. The decoder ignores
+/// these parts silently.
 fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>> {
     let found = exr::meta::MetaData::read_from_buffered(BufReader::new(&mut *source), false);
     source.rewind().map_err(|error| error.to_string())?;
-    // The decoder will say what is wrong.
+    // If the header is damaged, the decoder reports the error.
     let Ok(found) = found else { return Ok(None) };
     let channels = found
         .headers
@@ -59,13 +59,13 @@ fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>
     Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
 }
 
-/// What a TGA's fourth channel is: the extension area, which version 2.0 may have, says it. Leaves
+/// The meaning of a TGA's fourth channel, from the extension area that version 2.0 may have. Leaves
 /// the file at its start.
 fn alpha_of_tga(source: &mut (impl Source + ?Sized)) -> io::Result<Extra> {
-    /// What the last 18 bytes of version 2.0 are; the first four of the 26 at the end say where the
-    /// extension area begins.
+    /// The last 18 bytes of a file of version 2.0. The footer has 26 bytes; its first four give the
+    /// offset of the extension area.
     const SIGNATURE: &[u8] = b"TRUEVISION-XFILE.\0";
-    /// Where the area has the attributes' type, and how long it is at least.
+    /// Offset of the attributes' type within the area, in bytes. The area must be longer.
     const TYPE: u64 = 494;
     let mut footer = [0; 26];
     let mut kind = [0];
@@ -101,7 +101,7 @@ pub(super) fn explained(error: image::ImageError, limits: &Limits) -> String {
     }
 }
 
-/// Reads one picture, whose alpha is of this kind if it has one.
+/// Reads one picture. `alpha` is the meaning of its alpha, if it has one.
 fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Result<Document> {
     let (width, height) = decoder.dimensions();
     let colour = decoder.color_type();
@@ -132,7 +132,7 @@ fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Res
     Ok(document)
 }
 
-/// Decodes into memory whose allocation may fail. What a damaged file lacks is zero then, and a
+/// Decodes into memory whose allocation may fail. In a damaged file, missing values are 0, and a
 /// note says so.
 fn values<P: bytemuck::Pod>(
     decoder: impl ImageDecoder,
@@ -185,7 +185,7 @@ pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encode
     .map_err(|error| error.to_string())
 }
 
-/// The header of PGM or PPM: most readers of those formats cannot read PAM.
+/// Encodes with the header of PGM or PPM: most readers of those formats cannot read PAM.
 fn pnm<'a>(picture: &Picture, out: &'a mut dyn Sink) -> PnmEncoder<&'a mut dyn Sink> {
     let shape = picture.pixels.shape();
     let (width, height) = (shape.width as u32, shape.height as u32);
@@ -207,7 +207,7 @@ fn encode(encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> {
     encoder.write_image(picture.pixels.bytes(), shape.width as u32, shape.height as u32, colour)
 }
 
-/// What a decoder says about the picture, for formats whose pixels are read in another way.
+/// The metadata that a decoder gives, for formats whose pixels another decoder reads.
 pub(super) fn meta(exif_data: Option<&[u8]>, icc: Option<Vec<u8>>, channels: usize) -> Meta {
     let mut meta = exif::read_from(exif_data);
     meta.set_profile(icc, channels.min(3));

@@ -1,4 +1,4 @@
-//! PNG, and its animations.
+//! PNG and its animations.
 
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Seek};
@@ -110,13 +110,13 @@ where
                 break;
             }
         };
-        // The first picture is no frame if nothing says how to show it.
+        // A first picture without a frame control chunk is no frame.
         if std::mem::take(&mut left_out) {
             continue;
         }
         found += 1;
         let Some(about) = reader.info().frame_control else { continue };
-        // The decoder puts rows of interlaced parts as far apart as those of whole pictures.
+        // For interlaced parts, the decoder's row stride is that of the whole picture.
         let stride = if interlaced { row } else { read.line_size } / size_of::<P>();
         let (width, height) = (about.width as usize, about.height as usize);
         let mut pixels = zeroes::<P>(width * height * channels)?;
@@ -144,7 +144,7 @@ where
     frames.finish(channels, control.num_plays, failed)
 }
 
-/// What a file says beside the pixels.
+/// The metadata of a file.
 fn described(info: &Info<'_>, channels: usize, told: Meta) -> Meta {
     let icc = info.icc_profile.as_deref().map(<[u8]>::to_vec);
     let mut meta = meta(info.exif_metadata.as_deref(), icc, channels);
@@ -218,7 +218,7 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
     }
     for page in &document.pages {
         if frames > 1 {
-            // In milliseconds where they fit, else in tenths of a second.
+            // In milliseconds if the field can hold them, else in tenths of a second.
             match page.shown_for() {
                 delay @ ..=65_535.0 => writer.set_frame_delay(delay.round() as u16, 1000)?,
                 delay => writer.set_frame_delay((delay / 100.0).round() as u16, 10)?,

@@ -1,4 +1,4 @@
-//! The chunks of a PNG beside its pixels: which are used, written again, or left out.
+//! PNG's chunks beside the pixels: which are used, written again, or left out.
 
 use std::io::SeekFrom;
 
@@ -6,14 +6,14 @@ use super::io::Source;
 use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
 use crate::meta::Meta;
 
-/// The most bytes of a chunk that is written again.
+/// Maximum size of a chunk that is written again, in bytes.
 const MOST: u32 = 64 << 20;
 
-/// What becomes of a chunk.
+/// How a chunk is treated.
 enum Fate {
     /// The reader uses it, and the writer makes its own.
     Used,
-    /// Written again, if it has so many bytes, of which 0 stands for any number.
+    /// Written again if it has this size in bytes; 0 stands for any size.
     Kept(usize, RestsOn),
     Text,
     /// The background, in the samples of the file.
@@ -38,9 +38,9 @@ fn fate(name: [u8; 4]) -> Fate {
         b"oFFs" => Kept(9, RestsOn::Place),
         b"sTER" => Kept(1, RestsOn::Place),
         b"tEXt" | b"zTXt" | b"iTXt" => Text,
-        // Of the pixels as they were, of when they last changed, or a signature of them.
+        // These describe the old pixels or when they changed, or sign them.
         b"hIST" | b"sBIT" | b"sPLT" | b"tIME" | b"dSIG" => Left,
-        // A small last letter: the writer of the file says that edited pixels do no harm to it.
+        // A small last letter means that the chunk stays valid when the pixels change.
         [_, _, _, last]
             if last.is_ascii_lowercase() && name.iter().all(u8::is_ascii_alphabetic) =>
         {
@@ -50,15 +50,15 @@ fn fate(name: [u8; 4]) -> Fate {
     }
 }
 
-/// What the samples of a file are, for its background.
+/// The sample format of a file, to read its background.
 #[derive(Clone, Copy, Default)]
 struct Samples {
     depth: u8,
     colour: u8,
 }
 
-/// Adds to `meta` what the file says that the decoder does not use. Stops at the first chunk that
-/// is cut off: the decoder says what is wrong.
+/// Adds to `meta` the chunks that the decoder does not use. Stops at the first chunk that is cut
+/// off, since the decoder reports it.
 pub(super) fn read(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
     let (mut samples, mut palette) = (Samples::default(), Vec::new());
     let mut header = [0; 8];
@@ -91,12 +91,12 @@ pub(super) fn read(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<
     source.rewind()
 }
 
-/// Moves behind a chunk's data and checksum.
+/// Moves to the end of a chunk's data and checksum.
 fn skip(source: &mut dyn Source, len: u32) -> std::io::Result<()> {
     source.seek_relative(i64::from(len) + 4)
 }
 
-/// The data of a chunk that is whole, by its checksum.
+/// The data of a chunk, if its checksum is right.
 fn body(source: &mut dyn Source, name: [u8; 4], len: u32) -> Option<Vec<u8>> {
     if len > MOST {
         skip(source, len).ok()?;
@@ -126,7 +126,7 @@ fn carried(name: [u8; 4], fate: Fate, data: Vec<u8>, samples: Samples, palette: 
     }
 }
 
-/// A background in samples of what is written: 8 or 16 bits of grey or RGB.
+/// Converts a background to the samples of the output: 8 or 16 bits of grey or RGB.
 fn background(data: &[u8], Samples { depth, colour }: Samples, palette: &[u8]) -> Option<Vec<u8>> {
     let wide = |value: u8| [0, value];
     match (colour, data) {
@@ -134,7 +134,7 @@ fn background(data: &[u8], Samples { depth, colour }: Samples, palette: &[u8]) -
             let [red, green, blue] = *palette.as_chunks::<3>().0.get(usize::from(index))?;
             Some([red, green, blue].map(wide).concat())
         }
-        // Levels of fewer than 8 bits become as many of 8.
+        // Levels of fewer than 8 bits are scaled to 8 bits.
         (0, &[_, level]) if depth < 8 => {
             let greatest = (1u16 << depth) - 1;
             Some(wide((u16::from(level).min(greatest) * 255 / greatest) as u8).to_vec())
@@ -144,12 +144,12 @@ fn background(data: &[u8], Samples { depth, colour }: Samples, palette: &[u8]) -
     }
 }
 
-/// Whether a PNG of pixels with so many channels can hold the chunk.
+/// Whether a PNG with this number of channels can hold the chunk.
 pub(crate) fn fits(name: [u8; 4], data: &[u8], channels: usize) -> bool {
     name != *b"bKGD" || data.len() == if channels < 3 { 2 } else { 6 }
 }
 
-/// The keyword under which XMP data is kept.
+/// The keyword of a text chunk that holds XMP data.
 const XMP: &[u8] = b"XML:com.adobe.xmp\0";
 
 fn text(name: [u8; 4], data: Vec<u8>, meta: &mut Meta) {
@@ -162,7 +162,7 @@ fn text(name: [u8; 4], data: Vec<u8>, meta: &mut Meta) {
         meta.xmp = Some(packet.to_vec());
         return;
     }
-    // Compressed metadata of other kinds, perhaps with a thumbnail, by ImageMagick's convention.
+    // By ImageMagick's convention, compressed metadata of other formats, perhaps with a thumbnail.
     let other = keyword.starts_with(b"Raw profile type") || data.starts_with(XMP);
     meta.carried.push(match other {
         true => Carried::left_out(Kind::PngChunk, shown),
@@ -170,7 +170,7 @@ fn text(name: [u8; 4], data: Vec<u8>, meta: &mut Meta) {
     });
 }
 
-/// The XMP data in a text chunk, if it is there without compression.
+/// The XMP data in a text chunk, if it is not compressed.
 fn xmp(name: [u8; 4], data: &[u8]) -> Option<&[u8]> {
     let rest = (name == *b"iTXt").then(|| data.strip_prefix(XMP))??;
     // Two bytes of compression, a language and a translated keyword, each of which ends with 0.

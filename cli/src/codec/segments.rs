@@ -1,4 +1,4 @@
-//! The segments of a JPEG beside its pixels: which are used, written again, or left out.
+//! JPEG's segments beside the pixels: which are used, written again, or left out.
 
 use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
 use crate::meta::Meta;
@@ -7,19 +7,18 @@ const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 const MORE_XMP: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
 const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
 
-/// The most bytes of XMP data that a segment holds. The encoder does not split it.
+/// Maximum size of XMP data in one segment, in bytes. The encoder does not split the data.
 pub(crate) const MOST_XMP: usize = 65_533 - XMP.len();
 
-/// The most bytes of Exif data that a segment holds.
+/// Maximum size of Exif data in one segment, in bytes.
 pub(crate) const MOST_EXIF: usize = 65_533 - b"Exif\0\0".len();
 
-/// Whether a comment or IPTC data fits into a segment, with what its kind of segment puts around
-/// it.
+/// Whether a comment or IPTC data fits in a segment, together with the segment's own headers.
 pub(crate) fn fits(data: &[u8]) -> bool {
     data.len() <= 65_400
 }
 
-/// The segments before the picture that are not for decoding: their markers and data.
+/// The markers and data of the segments before the picture that are not needed for decoding.
 fn segments(data: &[u8]) -> Vec<(u8, &[u8])> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(next) =
@@ -28,7 +27,7 @@ fn segments(data: &[u8]) -> Vec<(u8, &[u8])> {
         at += next + 1;
         match data.get(at) {
             Some(0xd9 | 0xda) | None => break,
-            // Fill bytes, an escaped 0xff, restarts and the start have no length.
+            // Fill bytes, an escaped 0xff, restart markers and the start marker have no length.
             Some(0xff) => {}
             Some(0 | 1 | 0xd0..=0xd8) => at += 1,
             Some(&marker) => {
@@ -45,7 +44,7 @@ fn segments(data: &[u8]) -> Vec<(u8, &[u8])> {
     found
 }
 
-/// Adds to `meta` what the file says that the decoders do not use.
+/// Adds to `meta` the segments that the decoders do not use.
 pub(super) fn read(data: &[u8], meta: &mut Meta) {
     for (marker, body) in segments(data) {
         let found = match (marker, body) {
@@ -79,7 +78,7 @@ pub(super) fn read(data: &[u8], meta: &mut Meta) {
     }
 }
 
-/// Takes the XMP data, unless something forbids that.
+/// Takes the XMP data, unless it must not be kept.
 fn packet(data: &[u8], meta: &mut Meta) -> Option<Carried> {
     if meta.xmp.is_some() || !xmp_is_kept(data) {
         return Some(Carried::left_out(Kind::JpegSegment, "APP1 (XMP)"));
@@ -88,8 +87,7 @@ fn packet(data: &[u8], meta: &mut Meta) -> Option<Carried> {
     None
 }
 
-/// Photoshop's resources: IPTC data is written again. The others are Photoshop's own, thumbnails
-/// among them.
+/// Photoshop's resources: IPTC data is kept. The others are Photoshop's own, including thumbnails.
 fn resources(mut data: &[u8], meta: &mut Meta) {
     let mut others = data.is_empty();
     while let Some((number, value, rest)) = resource(data) {
@@ -112,11 +110,11 @@ fn resources(mut data: &[u8], meta: &mut Meta) {
     }
 }
 
-/// The first resource's number and value, and what follows.
+/// The number and the value of the first resource, and the data after it.
 fn resource(data: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let rest = data.strip_prefix(b"8BIM")?;
     let (&[high, low], rest) = rest.split_first_chunk::<2>()?;
-    // A name with its length before it, then the value; each ends at an even byte.
+    // A name with its length before it, then the value. Both are padded to an even size.
     let name = 1 + usize::from(*rest.first()?);
     let rest = rest.get(name + name % 2..)?;
     let (len, rest) = rest.split_first_chunk::<4>()?;

@@ -1,4 +1,4 @@
-//! The tags of a TIFF beside its pixels: which are used, written again, or left out.
+//! TIFF's tags beside the pixels: which are used, written again, or left out.
 
 use ::tiff::decoder::IfdDecoder;
 use ::tiff::encoder::{DirectoryEncoder, TiffKind};
@@ -9,7 +9,7 @@ use super::io::Sink;
 use crate::carried::{Carried, Kind, RestsOn, Value, xmp_is_kept};
 use crate::meta::Meta;
 
-/// What becomes of a tag.
+/// How a tag is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The reader uses it, and the writer makes its own.
@@ -24,12 +24,12 @@ enum Fate {
     Iptc,
     /// A text for people, or one that a program wrote about the file.
     Description,
-    /// GDAL's items, among them statistics of the pixels.
+    /// GDAL's metadata items, which may include statistics of the pixels.
     Gdal,
     Left,
 }
 
-/// What becomes of each tag, and its name.
+/// The fate of a tag, and its name.
 fn fate(number: u16) -> (Fate, &'static str) {
     use Fate::{Description, Exif, Gdal, Ink, Iptc, Kept, Left, Used, Xmp};
     use RestsOn::{Nothing, Place, Values};
@@ -77,7 +77,7 @@ fn fate(number: u16) -> (Fate, &'static str) {
         532 => (Left, "ReferenceBlackWhite"),
         700 => (Xmp, "XMP"),
         32781 => (Kept(Nothing), "ImageID"),
-        // Gel scanners: what a value stands for.
+        // Gel scanners' tags give the meaning of a value.
         33445..=33452 => (Kept(Values), "MD"),
         33550 => (Kept(Place), "ModelPixelScale"),
         33723 => (Iptc, "IPTC"),
@@ -110,7 +110,7 @@ fn shown(number: u16) -> String {
     }
 }
 
-/// Whether the fields of Exif have a place for the tag.
+/// Whether the tag is kept among the Exif fields.
 pub(super) fn is_exif(number: u16) -> bool {
     fate(number).0 == Fate::Exif
 }
@@ -120,12 +120,12 @@ pub(super) fn left_out(number: u16) -> Carried {
     Carried::left_out(Kind::TiffTag, shown(number))
 }
 
-/// The most bytes of all tags of a page that are written again: they may share their place in a
-/// file.
+/// Maximum size of all kept tags of a page, in bytes. Tags may point to the same bytes of a file,
+/// so the file's size is no limit.
 const MOST: usize = 256 << 20;
 
-/// Adds to `meta` what the tags of a page say that the decoder does not use. `alone` says that one
-/// page of several was asked for, so that what is said of all of them is no longer true.
+/// Adds to `meta` the tags of a page that the decoder does not use. `alone`: the user asked for one
+/// page of several, so statements about all pages are no longer true.
 pub(super) fn read(
     directory: &mut dyn FnMut(Tag) -> Option<Bytes>,
     all: &[Tag],
@@ -151,7 +151,7 @@ pub(super) fn read(
         };
         let text = matches!(kind, Type::ASCII | Type::BYTE | Type::UNDEFINED);
         let carried = match fate {
-            // Whole pages are the rule.
+            // 0 means a whole page, which is the default.
             Fate::Kept(_) if number == 254 && data.iter().all(|&byte| byte == 0) => continue,
             Fate::Kept(rests_on) => kept(data, rests_on),
             Fate::Ink(rests_on) => Carried::new(
@@ -178,7 +178,7 @@ pub(super) fn read(
             Fate::Description if is_for_people(&data) => continue,
             Fate::Description => match described(&data, alone) {
                 (Some(mut data), lost) => {
-                    // Text ends with a byte of 0, which was in the last line.
+                    // ASCII values end with a byte of 0, which the last line held.
                     if kind == Type::ASCII && !data.ends_with(&[0]) {
                         data.push(0);
                     }
@@ -194,7 +194,7 @@ pub(super) fn read(
     }
 }
 
-/// Whether a description is for people: one by a program speaks of types, ranges and pages.
+/// Whether a description is for people. Programs describe types, ranges and pages.
 pub(super) fn is_for_people(data: &[u8]) -> bool {
     !data.starts_with(b"ImageJ=") && !data.starts_with(b"{\"shape\":") && !is_ome(data)
 }
@@ -203,7 +203,7 @@ fn is_ome(data: &[u8]) -> bool {
     data.windows(5).take(4096).any(|window| window == b"<OME ")
 }
 
-/// What remains true of a program's description, and what does not.
+/// The part of a program's description that stays true, and the name of the part that does not.
 fn described(data: &[u8], alone: bool) -> (Option<Vec<u8>>, Option<&'static str>) {
     if !data.starts_with(b"ImageJ=") {
         return ((!alone).then(|| data.to_vec()), None);
@@ -220,7 +220,7 @@ fn described(data: &[u8], alone: bool) -> (Option<Vec<u8>>, Option<&'static str>
     (Some(kept), lost)
 }
 
-/// GDAL's items without those about the values: `<Item name="STATISTICS_MEAN">..</Item>`.
+/// GDAL's items without statistics of the values: `<Item name="STATISTICS_MEAN">..</Item>`.
 fn without_statistics(data: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split("<Item ");
@@ -246,8 +246,8 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Those of a tag that every kind of TIFF can hold: one of 64 bits that needs them, or a place
-    /// in the file, is none of these.
+    /// The bytes of a tag, if every TIFF can hold them. 64-bit values that do not fit in 32 bits
+    /// and file offsets give `None`.
     pub(super) fn of(directory: &mut IfdDecoder<'_>, tag: Tag) -> Option<Self> {
         let mut buffer = ValueBuffer::empty(Type::BYTE);
         directory.find_tag_buf(tag, &mut buffer).ok()??;
@@ -275,7 +275,7 @@ impl Bytes {
     }
 }
 
-/// Writes what is written again of a page.
+/// Writes the kept tags of a page.
 pub(super) fn write<K: TiffKind>(
     directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>,
     meta: &Meta,

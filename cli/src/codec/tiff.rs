@@ -1,4 +1,4 @@
-//! TIFF, read: all pages, every type of numbers, and what its tags say.
+//! The TIFF reader: all pages, all number types, and the metadata in the tags.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -22,22 +22,22 @@ use crate::picture::{Document, Picture, Pixels, Stored};
 
 type Tiff<'a> = Decoder<Patched<'a>>;
 
-/// Where the rows of an uncompressed picture lie in its file.
+/// The layout of an uncompressed picture in its file.
 pub(crate) struct Strips {
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,
     /// Whether the byte order differs from this machine's.
     pub(crate) swapped: bool,
-    /// Where each strip begins, and how many rows it has; the last may have fewer.
+    /// The byte offset of each strip, and the rows of a strip; the last may have fewer.
     pub(crate) offsets: Vec<u64>,
     pub(crate) rows: usize,
-    /// What the channels behind the colours are.
+    /// The meaning of each channel after the colours.
     pub(crate) extras: Vec<Extra>,
     pub(crate) meta: Meta,
 }
 
-/// The only picture of a file, if its rows lie there in memory order, without alpha. Anything
-/// else is `None`.
+/// The only picture of a file, if the file holds its rows in memory order and without alpha.
+/// Returns `None` for anything else.
 pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();
     let mut source = BufReader::new(file.try_clone().ok()?);
@@ -59,7 +59,7 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
     let colours = match photometric {
         1 => 1,
         2 => 3,
-        // 0, white is zero, is read reversed.
+        // 0 (white is zero) needs the values inverted.
         _ => return None,
     };
     let extras = extras(&mut decoder, (channels as usize).checked_sub(colours)?);
@@ -136,7 +136,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
                     pages.push(picture);
                     notes.extend(note.filter(|note| !notes.contains(note)));
                 }
-                // Said as it is: no part of a picture too large or of an unknown kind can be kept.
+                // An error even with `--lenient`: no part of the picture can be kept.
                 Err(Refused::AsItIs(text)) => return Err(text),
                 Err(Refused::Damaged(error)) => failed = Some(reason(error)),
             }
@@ -157,7 +157,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     Ok(document)
 }
 
-/// What a program's description in the first page says of all pages, for one that is taken alone.
+/// The part of ImageJ's description in the first page that stays true of a page that is read alone.
 fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
     let mut meta = Meta::default();
     let text = Bytes::of(&mut decoder.image_ifd(), Tag::ImageDescription)?;
@@ -171,11 +171,11 @@ fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
     is_imagej.then_some(meta.carried)
 }
 
-/// The most bytes of a tag's value: profiles of inks and lists of strips are larger than the
-/// decoder expects.
+/// Maximum size of a tag's value, in bytes. CMYK profiles and lists of strips exceed the decoder's
+/// default.
 const MOST_OF_TAG: u64 = 256 << 20;
 
-/// The decoder's limits for pictures of so many bytes.
+/// The decoder's limits for pictures of up to `max_bytes`.
 fn limits(max_bytes: u64) -> Limits {
     let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let mut limits = Limits::default();
@@ -207,7 +207,7 @@ impl From<String> for Refused {
     }
 }
 
-/// Reads the picture that the decoder stands at.
+/// Reads the decoder's current picture.
 fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<String>), Refused> {
     let (width, height) = decoder.dimensions()?;
     let held = usize::from(decoder.find_tag_unsigned::<u16>(Tag::SamplesPerPixel)?.unwrap_or(1));
@@ -297,7 +297,7 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     }
     let colours = match photometric {
         Some(0 | 1) => 1,
-        // Inks.
+        // Separated colours, as CMYK.
         Some(5) => 4,
         _ => 3,
     };
@@ -311,8 +311,8 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     Ok((picture, note))
 }
 
-/// What the samples behind the colours are, of which there are so many. Those that the tag does not
-/// reach are further bands.
+/// The meaning of the `count` samples after the colours. Samples that the tag does not reach are
+/// bands.
 fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
     let said =
         decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
@@ -328,8 +328,9 @@ fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
     std::iter::repeat_n(Extra::Band, unsaid).chain(said).collect()
 }
 
-/// Makes the decoder read every sample of a picture: of RGB, it leaves out or refuses what is no
-/// alpha, and of grey it reads all. So the bytes that say RGB say grey from now on.
+/// Makes the decoder read every sample of a picture. For RGB, the decoder drops or refuses extra
+/// samples that are not alpha; for grey, it reads all samples. So a patch makes the tag say grey
+/// instead of RGB.
 fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     let Some(IfdPointer(directory)) = decoder.ifd_pointer() else { return Ok(()) };
     let order = decoder.byte_order();
@@ -343,8 +344,8 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     let mut start = [0; 4];
     source.rewind()?;
     source.read_exact(&mut start)?;
-    // A count of entries, and the entries: tag, type, how many values, the values. In a BigTIFF,
-    // counts and values are wider.
+    // A directory is a count and entries. An entry holds a tag, a type, a value count and the
+    // values. BigTIFF has wider counts and values.
     let (count, entry, value) = if number(&start[2..]) == 43 { (8, 20, 12) } else { (2, 12, 8) };
     let mut bytes = [0; 20];
     source.seek(SeekFrom::Start(directory))?;
@@ -365,10 +366,10 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     decoder.seek_to_image(page)
 }
 
-/// A file, two bytes of which are others.
+/// A file in which two bytes are replaced.
 struct Patched<'a> {
     source: &'a mut dyn Source,
-    /// Where it is read next.
+    /// The position of the next read.
     at: u64,
     patch: Option<(u64, [u8; 2])>,
 }
@@ -401,7 +402,7 @@ impl Seek for Patched<'_> {
     }
 }
 
-/// Numbers that kernels do not take, as f64.
+/// Values of a type that kernels do not take, as f64.
 fn wide<N: Wide>(
     values: &[N],
     width: u32,
@@ -411,7 +412,7 @@ fn wide<N: Wide>(
     Ok((Pixels::F64(image_of(widened(values)?, width, height, samples)?), Some(N::STORED)))
 }
 
-/// Values with the samples of a pixel side by side, if each sample has a plane of its own.
+/// Interleaves the channels of the values, if the file has a plane for each channel.
 fn interleaved<P: bytemuck::Pod>(
     values: Vec<P>,
     samples: usize,
@@ -434,7 +435,7 @@ fn interleaved<P: bytemuck::Pod>(
     Ok(result)
 }
 
-/// Levels of fewer than 8 bits; each row begins at a byte.
+/// Unpacks samples of fewer than 8 bits. Each row begins at a byte boundary.
 fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec<u8>> {
     let mut levels = zeroes::<u8>(width * height)?;
     let (per_byte, mask) = (8 / usize::from(depth), ((1u16 << depth) - 1) as u8);
@@ -449,8 +450,7 @@ fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec
     Ok(levels)
 }
 
-/// What the tags of a page say beside its pixels. `alone` says that one page of several was asked
-/// for.
+/// The metadata in the tags of a page. `alone`: the user asked for one page of several.
 fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
     let uint = |decoder: &mut Tiff<'_>, tag| decoder.find_tag_unsigned::<u16>(tag).ok().flatten();
     let ratio = |decoder: &mut Tiff<'_>, tag| match decoder.find_tag(tag) {
@@ -482,7 +482,7 @@ fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
     meta
 }
 
-/// The tags that Exif knows. Those that cannot be read are named in `meta`.
+/// The Exif fields among the tags. Unreadable tags are named in `meta`.
 fn fields(decoder: &mut Tiff<'_>, all: &[Tag], meta: &mut Meta) -> Vec<Field> {
     let mut fields = Vec::new();
     for &tag in all {
@@ -524,7 +524,7 @@ fn sub_fields(
     for tag in all {
         let number = tag.to_u16();
         match field(&mut decoder.read_directory_tags(&directory), tag, context) {
-            // A directory within the directory: interoperability rules.
+            // The interoperability directory, inside the Exif directory, is dropped.
             _ if number == 0xa005 => {}
             Some(field) => fields.push(field),
             None => meta.carried.push(Carried::left_out(Kind::ExifField, format!("{number:#06x}"))),
@@ -537,7 +537,8 @@ fn field(
     tag: Tag,
     context: Context,
 ) -> Option<Field> {
-    // Fields may share their place in a file: many large ones would take more memory than it.
+    // Fields may point to the same bytes of a file, so many large ones could take more memory than
+    // the file's size.
     directory.find_entry(tag).filter(|entry| entry.count() <= 1 << 20)?;
     let mut buffer = ValueBuffer::empty(Type::BYTE);
     directory.find_tag_buf(tag, &mut buffer).ok()??;

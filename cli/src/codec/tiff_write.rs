@@ -1,5 +1,4 @@
-//! TIFF, written: all pages, every type of numbers, any number of channels, and what is known of
-//! them as tags.
+//! The TIFF writer: all pages, all number types, any number of channels, and metadata as tags.
 
 use std::borrow::Cow;
 use std::io;
@@ -25,11 +24,11 @@ use crate::failure::Failure;
 use crate::meta::{Meta, Resolution, Unit, ratio};
 use crate::picture::{Document, Picture, Pixels, Stored};
 
-/// Bytes of a strip, at least: few enough that a reader of one row reads little, and so many that
-/// they compress.
+/// Minimum size of a strip, in bytes: small, so that reading one row reads little, but large enough
+/// to compress well.
 const STRIP: usize = 1_000_000;
 
-/// What is known of a picture beside its values.
+/// The description of a picture, without its values.
 #[derive(Clone, Copy)]
 pub(crate) struct Described<'a> {
     pub(crate) shape: Shape,
@@ -60,7 +59,7 @@ impl Sample {
     }
 }
 
-/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few.
+/// Whether the file may need 64-bit offsets: 32-bit ones reach to 4 GiB.
 fn is_big(bytes: u64) -> bool {
     bytes.saturating_mul(2) > 0xf000_0000
 }
@@ -71,8 +70,8 @@ pub(crate) type TakeRows<'a> = dyn FnMut(&[u8]) -> io::Result<()> + Send + 'a;
 /// Hands rows over to the function that takes them.
 type GiveRows<'a> = dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure> + 'a;
 
-/// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows`
-/// is given the function that takes them.
+/// Writes one uncompressed picture as [`write`] does. `rows` passes the rows, in order, to the
+/// function that it is given.
 pub(crate) fn write_rows(
     out: &mut dyn Sink,
     (described, scalar): (Described<'_>, Scalar),
@@ -155,7 +154,7 @@ fn pages<K: TiffKind>(
     Ok(())
 }
 
-/// The values of a page in the type that is written, as bytes.
+/// The values of a page in the type to write, as bytes.
 fn samples(page: &Picture) -> (Sample, Cow<'_, [u8]>) {
     let (Pixels::F64(image), Some(stored)) = (&page.pixels, page.stored) else {
         return (Sample::of(page.pixels.scalar()), page.pixels.bytes().into());
@@ -169,7 +168,7 @@ fn samples(page: &Picture) -> (Sample, Cow<'_, [u8]>) {
         Stored::U32 => rounded::<u32>(values, SampleFormat::Uint),
         Stored::U64 => rounded::<u64>(values, SampleFormat::Uint),
         Stored::F64 => rounded::<f64>(values, SampleFormat::IEEEFP),
-        // There is no such type in a TIFF.
+        // TIFF has no boolean type.
         Stored::Bool => (Sample::of(Scalar::F32), page.pixels.bytes().into()),
     }
 }
@@ -183,18 +182,18 @@ fn rounded<N: Wide>(values: &[f64], format: SampleFormat) -> (Sample, Cow<'stati
 struct Page<'e, 'w, K: TiffKind> {
     directory: DirectoryEncoder<'e, &'w mut dyn Sink, K>,
     compressor: Compressor,
-    /// Whether each sample is written as its difference from the one before it.
+    /// Whether the predictor replaces each sample by its difference from the pixel before.
     predicts: bool,
     shape: Shape,
     sample: Sample,
-    /// How many rows a strip has; the last may have fewer.
+    /// Rows of a strip; the last strip may have fewer.
     rows: usize,
     offsets: Vec<K::OffsetType>,
     counts: Vec<K::OffsetType>,
 }
 
 impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
-    /// A page of which every tag is there but those of its strips.
+    /// Begins a page: writes all its tags except those of the strips.
     fn begin(
         encoder: &'e mut TiffEncoder<&'w mut dyn Sink, K>,
         described: Described<'_>,
@@ -205,7 +204,7 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
         let fields = crate::exif::fields(meta.exif.as_deref());
         let directories = directories(encoder, &fields)?;
         let row = (shape.row_len() * sample.bytes).max(1);
-        // Each row is packed alone.
+        // PackBits compresses each row on its own.
         let rows = if compression == Compression::Packbits { 1 } else { STRIP.div_ceil(row) };
         let (compressor, method) = match compression {
             Compression::None => (Uncompressed.get_algorithm(), CompressionMethod::None),
@@ -216,7 +215,7 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
             ),
             Compression::Packbits => (Packbits.get_algorithm(), CompressionMethod::PackBits),
         };
-        // Differences compress far better; readers want none of floats.
+        // The predictor improves compression much. Readers expect none for floats.
         let predicts = matches!(compression, Compression::Lzw | Compression::Deflate)
             && !matches!(sample.format, SampleFormat::IEEEFP);
         let mut directory = encoder.image_directory()?;
@@ -245,7 +244,7 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
         })
     }
 
-    /// How long the bytes of a strip are, but for the last one's.
+    /// Size of each strip but the last, in bytes.
     fn strip_bytes(&self) -> usize {
         self.rows.min(self.shape.height) * self.shape.row_len() * self.sample.bytes
     }
@@ -300,7 +299,7 @@ fn differences(row: &mut [u8], bytes: usize, channels: usize) {
     }
 }
 
-/// Writes what the channels are.
+/// Writes the tags that describe the channels.
 fn channels<K: TiffKind>(
     directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>,
     channels: usize,
@@ -313,7 +312,7 @@ fn channels<K: TiffKind>(
     };
     directory.write_tag(Tag::PhotometricInterpretation, photometric.to_u16())?;
     directory.write_tag(Tag::SamplesPerPixel, channels as u16)?;
-    // A file that does not say that there are further bands has no such tag.
+    // Leading bands are left out: if all extra channels are bands, the tag is not written.
     let said = extras.iter().skip_while(|&&extra| extra == Extra::Band).map(|extra| match extra {
         Extra::Straight => ExtraSamples::UnassociatedAlpha.to_u16(),
         Extra::Premultiplied => ExtraSamples::AssociatedAlpha.to_u16(),
@@ -324,8 +323,8 @@ fn channels<K: TiffKind>(
         said => directory.write_tag(Tag::ExtraSamples, said),
     }
 }
-/// Writes the fields of Exif that have directories of their own. Returns the tags that point to
-/// these.
+/// Writes the Exif fields that belong in directories of their own. Returns the tags that point to
+/// these directories.
 fn directories<K: TiffKind>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     fields: &[Field],
@@ -344,7 +343,7 @@ fn directories<K: TiffKind>(
     Ok(pointers)
 }
 
-/// Writes what is known of a picture beside its pixels.
+/// Writes a picture's metadata.
 fn describe<K: TiffKind>(
     directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>,
     meta: &Meta,
@@ -355,7 +354,7 @@ fn describe<K: TiffKind>(
         let (n, d) = ratio(value);
         Rational { n, d }
     };
-    // Squares without a size, if nothing is known.
+    // If the resolution is unknown, the pixels are squares without a unit.
     let Resolution { x, y, unit } =
         meta.resolution.unwrap_or(Resolution { x: 1.0, y: 1.0, unit: Unit::Unnamed });
     directory.write_tag(Tag::XResolution, rational(x))?;
@@ -407,7 +406,7 @@ fn put<K: TiffKind>(
     }
 }
 
-/// Bytes of a type that TIFF has a number for: 2 is text, which need not be UTF-8, and 7 anything.
+/// Bytes of the TIFF type `TYPE`: 2 is ASCII, which need not be UTF-8, and 7 is undefined.
 struct Bytes<const TYPE: u16>(Vec<u8>);
 
 impl<const TYPE: u16> TiffValue for Bytes<TYPE> {

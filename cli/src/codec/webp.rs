@@ -1,4 +1,4 @@
-//! WebP, and its animations. Both are written without loss.
+//! WebP and its animations. Both are written losslessly.
 
 use std::io::{BufReader, Cursor, SeekFrom};
 
@@ -81,7 +81,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     frames.finish(channels, plays, failed)
 }
 
-/// A part of a file with a name.
+/// A RIFF chunk.
 struct Chunk {
     name: [u8; 4],
     at: u64,
@@ -102,7 +102,7 @@ impl Chunk {
     }
 }
 
-/// The chunks of a file, the last one perhaps cut off.
+/// The chunks of a file. The last one may be cut off.
 fn chunks(source: &mut dyn Source) -> Result<Vec<Chunk>> {
     let io = |error: std::io::Error| error.to_string();
     let end = source.seek(SeekFrom::End(0)).map_err(io)?;
@@ -130,17 +130,17 @@ fn u32_of([a, b, c, d, ..]: [u8; 8]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Decodes a frame of an animation: where it lies, for how many milliseconds it is shown, and RGBA.
+/// Decodes a frame of an animation: its position, its duration in milliseconds, and RGBA.
 ///
-/// The decoder's own composition ignores disposal and is off by one, so each frame is handed to it
-/// as a still picture.
+/// The decoder's own composition ignores disposal and is off by one, so this function passes each
+/// frame to the decoder as a still picture.
 fn frame(data: &[u8], limits: &Limits) -> Result<(Part, f64, Vec<u8>)> {
     let (header, bitstream) = data.split_at_checked(16).ok_or("a frame is cut off")?;
     let three = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], 0]);
     let (width, height) = (three(6) + 1, three(9) + 1);
     let mut still = b"RIFF\0\0\0\0WEBP".to_vec();
     if bitstream.starts_with(b"ALPH") {
-        // Alpha beside a lossy picture is for extended files alone.
+        // Only extended files may have alpha beside a lossy picture.
         chunk(&mut still, b"VP8X", &[&[0b1_0000, 0, 0, 0][..], &header[6..12]].concat());
     }
     still.extend_from_slice(bitstream);
@@ -182,7 +182,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
         ));
     }
     let fields = exif::write(&first.meta, shape.width, shape.height).unwrap_or_default();
-    // Grey becomes RGB, which a profile for grey does not describe.
+    // Grey is written as RGB, to which a grey profile does not apply.
     let profile = first.meta.icc.clone().filter(|_| shape.channels >= 3).unwrap_or_default();
     if document.pages.len() == 1 {
         let mut encoder = WebPEncoder::new(out);
@@ -225,15 +225,15 @@ fn animation(document: &Document, shape: Shape, profile: &[u8], fields: &[u8]) -
         chunk(&mut file, b"ICCP", profile);
     }
     let plays = u16::try_from(document.plays.unwrap_or(0)).unwrap_or(u16::MAX);
-    // No colour behind the frames.
+    // A transparent background.
     chunk(&mut file, b"ANIM", &[&[0; 4][..], &plays.to_le_bytes()].concat());
     for page in &document.pages {
         let mut still = Vec::new();
         encode(WebPEncoder::new(&mut still), page)?;
         let delay = (page.shown_for().round() as usize).min(0xff_ffff);
-        // At the corner; it replaces what was there.
+        // The frame covers the whole canvas and replaces it.
         let header = [&[0; 6][..], &extents, &three(delay), &[0b10]].concat();
-        // A still without metadata is the file's header and one chunk.
+        // A still picture without metadata is the file's header and one chunk.
         chunk(&mut file, b"ANMF", &[&header[..], &still[12..]].concat());
     }
     if !fields.is_empty() {

@@ -1,20 +1,20 @@
-//! Bytes read once from first to last: from a pipe as they arrive, or from a file.
+//! Bytes read once, from first to last: from a pipe as they arrive, or from a file.
 
 use std::io::{self, BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tempfile::SpooledTempFile;
 
-/// Bytes to read from the source at once.
+/// Bytes of one read from the source.
 const CHUNK: usize = 1 << 18;
 
-/// Chunks a pipe's reader may be ahead.
+/// Chunks that the thread may read ahead from a pipe.
 const AHEAD: usize = 4;
 
-/// Bytes of one picture to keep in memory; more go to a temporary file.
+/// Bytes of one picture to keep in memory. A larger picture goes to a temporary file.
 const IN_MEMORY: usize = 32 << 20;
 
-/// The most bytes to take from a pipe for one picture: twice those of the largest one by default.
+/// Maximum size of a picture from a pipe, in bytes: twice the default `--max-bytes`.
 pub(crate) const MOST: u64 = 4 << 30;
 
 /// Storage for one picture's bytes: memory, or a file without a name.
@@ -22,17 +22,18 @@ pub(crate) fn spool() -> SpooledTempFile {
     SpooledTempFile::new(IN_MEMORY)
 }
 
-/// Something that ends before the picture does.
+/// The error of a walker whose input ends before the picture does.
 pub(crate) fn cut_off() -> io::Error {
     ErrorKind::UnexpectedEof.into()
 }
 
-/// What a walker goes over.
+/// The input of a walker.
 pub(crate) trait Bytes: BufRead {
-    /// The next bytes, which stay ahead: as many as asked for, or all that are left.
+    /// The next bytes, without skipping them: `count` bytes, or all that are left.
     fn peek(&mut self, count: usize) -> io::Result<&[u8]>;
 
-    /// Goes over so many bytes. Fails with [`ErrorKind::UnexpectedEof`] if the input ends before.
+    /// Skips this number of bytes. Fails with [`ErrorKind::UnexpectedEof`] if the input ends
+    /// before.
     fn skip(&mut self, mut count: u64) -> io::Result<()> {
         while count > 0 {
             let there = self.fill_buf()?.len();
@@ -53,25 +54,25 @@ impl Bytes for &[u8] {
     }
 }
 
-/// A file, or what stands for one.
+/// A file, or a substitute for one.
 pub(crate) trait Seekable: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Seekable for T {}
 
-/// Where bytes come from.
+/// The source of the bytes.
 enum Source {
-    /// A thread that reads a pipe, so that a reader who waits for bytes can be woken.
+    /// A thread that reads a pipe, so that another thread can wake a reader that waits for bytes.
     Pipe(Receiver<io::Result<Vec<u8>>>),
-    /// A file, where to read on, and its length.
+    /// A file, the position of the next read, and the length.
     File { file: Box<dyn Seekable>, at: u64, length: u64 },
 }
 
-/// Bytes to walk over once. Those of a picture are kept on demand.
+/// Bytes to walk over once. [`Input::keep`] keeps the bytes of a picture.
 pub(crate) struct Input {
     source: Source,
-    /// Bytes that were read, and the first of them that nobody went over.
+    /// Bytes that were read, and the index of the first that no walker skipped.
     chunk: Vec<u8>,
     at: usize,
-    /// The first byte of the chunk that the kept ones lack.
+    /// The index of the first byte of the chunk that is not among the kept ones.
     unkept: usize,
     kept: Option<Kept>,
     position: u64,
@@ -83,13 +84,13 @@ struct Kept {
 }
 
 impl Input {
-    /// Reads a pipe on a thread of its own. The sender wakes a reader who waits.
+    /// Reads a pipe on a thread of its own. The sender wakes a waiting reader.
     pub(crate) fn of_pipe(
         mut pipe: Box<dyn Read + Send>,
     ) -> (Self, SyncSender<io::Result<Vec<u8>>>) {
         let (sender, receiver) = sync_channel(AHEAD);
         let wake = sender.clone();
-        // It may wait for a pipe that is never written to, so that nobody can wait for it.
+        // The thread may wait for a pipe that nobody ever writes to, so nothing joins it.
         std::thread::spawn(move || {
             let mut buffer = vec![0; CHUNK];
             loop {
@@ -104,7 +105,7 @@ impl Input {
                     return;
                 }
             }
-            // The other sender stays open: an empty chunk is the end.
+            // The other sender keeps the channel open: an empty chunk marks the end.
             let _ = sender.send(Ok(Vec::new()));
         });
         (Self::new(Source::Pipe(receiver)), wake)
@@ -121,18 +122,18 @@ impl Input {
         Self { source, chunk: Vec::new(), at: 0, unkept: 0, kept: None, position: 0 }
     }
 
-    /// How many bytes were gone over.
+    /// The number of bytes skipped so far.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Keeps the bytes that are gone over from here on.
+    /// Keeps all bytes that are skipped from now on.
     pub(crate) fn keep(&mut self) {
         self.unkept = self.at;
         self.kept = Some(Kept { spool: spool(), length: 0 });
     }
 
-    /// The bytes that were kept, from the first.
+    /// The kept bytes, at the first one.
     pub(crate) fn kept(&mut self) -> io::Result<SpooledTempFile> {
         self.note_down()?;
         let mut spool = self.kept.take().map_or_else(spool, |kept| kept.spool);
@@ -140,7 +141,7 @@ impl Input {
         Ok(spool)
     }
 
-    /// Goes to the end; returns over how many bytes.
+    /// Skips to the end. Returns the number of bytes.
     pub(crate) fn drain(&mut self) -> io::Result<u64> {
         let start = self.position;
         loop {
@@ -164,8 +165,7 @@ impl Input {
         Ok(())
     }
 
-    /// Appends bytes that come next to the chunk, without those that were gone over. False at the
-    /// end.
+    /// Drops skipped bytes from the chunk and appends the next ones. Returns false at the end.
     fn read_on(&mut self) -> io::Result<bool> {
         self.note_down()?;
         self.chunk.drain(..self.at);
@@ -238,7 +238,7 @@ impl Bytes for Input {
     }
 
     fn skip(&mut self, mut count: u64) -> io::Result<()> {
-        // A header that claims too much is refused before its bytes are waited for.
+        // Refuses a header that claims too much before waiting for its bytes.
         if let Some(kept) = &self.kept
             && count > MOST - kept.length.min(MOST)
         {
@@ -273,7 +273,7 @@ impl Bytes for Input {
 mod tests {
     use super::*;
 
-    /// Gives its bytes in parts of every size from 1 on.
+    /// A reader that gives its bytes in parts of every size from 1 on.
     struct Slowly(io::Cursor<Vec<u8>>, usize);
 
     impl Read for Slowly {

@@ -1,13 +1,13 @@
-//! Where pictures end. Every byte of an input belongs to a picture, or is named.
+//! Where pictures end: every byte of an input belongs to a picture, or the tool names it.
 //!
-//! [`KINDS`] tells a format by its first bytes and has a walker for each, which goes over one
-//! picture without decoding it. On a pipe, the walker finds the frames. In a file, it finds what
-//! the decoder did not look at:
+//! [`KINDS`] tells a format by its first bytes. Each format has a walker, which skips one picture
+//! without decoding it. On a pipe, the walker finds the frames. In a file, it finds the data that
+//! the decoder did not read:
 //!
 //! ```text
 //! walk the picture
-//! while there are bytes: pass over zeros, then over a picture or a video if one begins
-//!   here, else to the end
+//! while there are bytes:
+//!     pass over zeros, then over a picture or a video if one begins here, else to the end
 //! ```
 
 mod input;
@@ -22,12 +22,31 @@ pub(crate) use input::{Bytes, Input, spool};
 pub(crate) use kind::Kind;
 use walk::Walk;
 
+/// A format with a signature at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Png,
+    Jpeg,
+    Npy,
+    Pnm,
+    Bmp,
+    Gif,
+    WebP,
+    Qoi,
+    Farbfeld,
+    Hdr,
+    Exr,
+    Tiff,
+    /// An MP4 video or a HEIC picture. The tool reads neither.
+    Video,
+}
+
 struct Format {
     kind: Kind,
     name: &'static str,
-    /// How it begins. A dot is any byte.
+    /// The signatures. A dot is any byte.
     starts: &'static [&'static [u8]],
-    /// Goes over one of these; `None` if only the end of the file ends it.
+    /// Skips one picture; `None` if only the end of the file ends it.
     walk: Option<Walk>,
 }
 
@@ -66,7 +85,7 @@ const KINDS: &[Format] = &[
     Format {
         kind: Kind::Tiff,
         name: "TIFF",
-        // A bigger one has 43 for 42.
+        // BigTIFF has 43 for 42.
         starts: &[b"II\x2a\0", b"MM\0\x2a", b"II\x2b\0", b"MM\0\x2b"],
         walk: None,
     },
@@ -88,12 +107,13 @@ impl Kind {
         self.format().name
     }
 
-    /// Whether such pictures can follow one another: their own bytes say where they end.
+    /// Whether the bytes of such a picture say where it ends, so that pictures can follow one
+    /// another.
     pub(crate) fn ends_itself(self) -> bool {
         self.format().walk.is_some() && self != Self::Video
     }
 
-    /// What comes next in the input. Asks for no more bytes than are needed to tell.
+    /// The format that begins here. Reads no more bytes than are needed to tell.
     pub(crate) fn next(input: &mut dyn Bytes) -> io::Result<Option<Self>> {
         let begins = |start: &[u8], there: &[u8]| {
             start.iter().zip(there).all(|(&expected, &byte)| expected == b'.' || expected == byte)
@@ -116,7 +136,7 @@ impl Kind {
         Ok(None)
     }
 
-    /// Goes over one picture of this kind, which begins here.
+    /// Skips one picture of this format, which begins here.
     pub(crate) fn walk(self, input: &mut dyn Bytes) -> io::Result<()> {
         match self.format().walk {
             Some(walk) => walk(input),
@@ -127,20 +147,20 @@ impl Kind {
     }
 }
 
-/// Whether a JPEG has the marker that ends it. Decoders fill in what is missing without a word.
+/// Whether a JPEG has its end marker. Decoders fill in missing data without an error.
 pub(crate) fn jpeg_is_whole(mut data: &[u8]) -> bool {
     walk::jpeg(&mut data).is_ok()
 }
 
-/// Where a JPEG says that further pictures of its own begin, behind its end.
+/// The offsets, after a JPEG's end, of further pictures that it lists.
 pub(crate) fn pictures_behind(jpeg: &mut (impl Read + Seek)) -> Vec<u64> {
     walk::pictures_behind(jpeg).unwrap_or_default()
 }
 
-/// What lies behind a picture and is not read.
+/// The unread data after a picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Left {
-    /// A name, how many there are, and their bytes.
+    /// For each part: a name, the count, and the size in bytes.
     parts: Vec<(&'static str, u64, u64)>,
     /// Whether `--frames` would read some of it.
     frames: bool,
@@ -174,7 +194,7 @@ impl Left {
         self.put(kind.name(), 1, bytes);
     }
 
-    /// Adds what another input has left.
+    /// Adds the unread data of another input.
     pub(crate) fn add(&mut self, more: Self) {
         for (name, count, bytes) in more.parts {
             self.put(name, count, bytes);
@@ -206,13 +226,13 @@ impl fmt::Display for Left {
     }
 }
 
-/// Goes over zeros, and over white space where the format allows it between pictures. Returns how
-/// many zeros there were.
+/// Skips zeros, and white space where the format allows it between pictures. Returns the number of
+/// zeros.
 pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64> {
     let padding = |byte: &u8| *byte == 0 || kind == Kind::Pnm && walk::is_white(*byte);
     let mut zeros = 0;
     while input.peek(1)?.first().is_some_and(padding) {
-        // A video's first bytes are the zeros of its first box's size.
+        // A video begins with zeros too: its first box's size.
         if Kind::next(input)? == Some(Kind::Video) {
             break;
         }
@@ -225,8 +245,7 @@ pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64>
     Ok(zeros)
 }
 
-/// What lies behind the picture that a file begins with. A file whose end is not known has nothing
-/// left.
+/// The data after the picture at a file's start. It is empty if the picture's end is unknown.
 pub(crate) fn left_over(
     mut file: impl Read + Seek + Send + 'static,
     extension: Option<&str>,
@@ -243,8 +262,7 @@ pub(crate) fn left_over(
             input.skip(end.saturating_sub(4))?;
             let last: Vec<u8> = input.peek(8)?.to_vec();
             input.skip(end.min(4))?;
-            // The last bytes of a tile once more: how GDAL marks tiles that were written as a
-            // whole.
+            // GDAL repeats the last 4 bytes of a tile that it wrote as a whole.
             if last.len() == 8 && last[..4] == last[4..] && input.peek(5)?.len() == 4 {
                 input.skip(4)?;
             }
@@ -272,8 +290,7 @@ pub(crate) fn left_over(
     found.unwrap_or_default()
 }
 
-/// Fewer zeros than these at the end of a TIFF are its own: pages begin at multiples of as many
-/// bytes.
+/// Alignment of pages in a TIFF, in bytes. Fewer zeros than that at the end belong to the file.
 const TIFF_ALIGNMENT: usize = 16;
 
 fn fill(input: &mut impl Read, start: &mut [u8]) -> io::Result<usize> {
@@ -284,7 +301,7 @@ fn fill(input: &mut impl Read, start: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Names everything up to the end of the input.
+/// Names all data up to the end of the input.
 fn behind(input: &mut Input, kind: Kind) -> io::Result<Left> {
     let mut left = Left::default();
     loop {
@@ -299,8 +316,8 @@ fn behind(input: &mut Input, kind: Kind) -> io::Result<Left> {
     }
 }
 
-/// Goes over a picture or a video, if one begins here. What only looks like one may have been gone
-/// over, too.
+/// Skips a picture or a video, if one begins here. If the data only looks like one, the input may
+/// have moved all the same.
 fn next_part(input: &mut Input) -> io::Result<Option<Kind>> {
     let Some(kind) = Kind::next(input)?.filter(|kind| kind.format().walk.is_some()) else {
         return Ok(None);
@@ -308,10 +325,11 @@ fn next_part(input: &mut Input) -> io::Result<Option<Kind>> {
     Ok(kind.walk(input).is_ok().then_some(kind))
 }
 
-/// The signature at the end of a TGA of version 2, whose areas lie between the pixels and this.
+/// The signature at the end of a TGA of version 2. The areas lie between the pixels and this
+/// signature.
 const TGA_FOOTER: &[u8] = b"TRUEVISION-XFILE.\0";
 
-/// The most bytes of a TGA's areas to look for its footer in.
+/// Maximum size of a TGA's areas to search for the footer, in bytes.
 const MOST_AREAS: u64 = 64 << 20;
 
 fn behind_tga(input: &mut Input) -> io::Result<Left> {
@@ -332,7 +350,7 @@ mod tests {
     use crate::formats::{FORMATS, FileFormat};
     use crate::picture::{Document, Picture, Pixels};
 
-    /// A file of some picture in this format.
+    /// A file of any picture in this format.
     fn file(format: &FileFormat) -> Vec<u8> {
         let (width, height) = (19, 7);
         for channels in [3, 1, 4] {

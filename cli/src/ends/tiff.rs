@@ -1,12 +1,12 @@
-//! Where a TIFF ends: behind the last byte that one of its directories names.
+//! Where a TIFF ends: after the last byte that one of its directories names.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Directories to look at: more than any file has, and not without end.
+/// Maximum number of directories to read: more than any file has. The limit also ends cycles.
 const MOST: usize = 1 << 16;
 
-/// Numbers of one list of offsets or lengths to look at.
+/// Maximum number of values to read of one list of offsets or lengths.
 const MOST_VALUES: u64 = 1 << 24;
 
 /// An open TIFF.
@@ -15,7 +15,7 @@ struct Tiff<'a, R> {
     little: bool,
     /// Whether offsets have 8 bytes (BigTIFF).
     big: bool,
-    /// The end of what was found so far.
+    /// The largest end found so far, in bytes.
     end: u64,
 }
 
@@ -24,7 +24,7 @@ struct Entry {
     tag: u64,
     kind: u64,
     count: u64,
-    /// Where its values are.
+    /// The file offset of the values.
     at: u64,
 }
 
@@ -59,7 +59,7 @@ impl<R: Read + Seek> Tiff<'_, R> {
         Ok(self.joined(&number[..bytes]))
     }
 
-    /// The number that bytes are in the file's order.
+    /// Joins bytes to a number in the file's byte order.
     fn joined(&self, digits: &[u8]) -> u64 {
         let add = |sum: u64, &byte: &u8| sum << 8 | u64::from(byte);
         if self.little { digits.iter().rev().fold(0, add) } else { digits.iter().fold(0, add) }
@@ -71,12 +71,12 @@ impl<R: Read + Seek> Tiff<'_, R> {
         }
     }
 
-    /// Goes over a directory, and adds those that it names.
+    /// Reads a directory, and adds the directories that it points to.
     fn directory(&mut self, at: u64, open: &mut Vec<u64>) -> io::Result<()> {
         let (count_bytes, entry_bytes, word) = if self.big { (8, 20, 8) } else { (2, 12, 4) };
         let count = self.number(at, count_bytes)?;
         let first = at + count_bytes as u64;
-        // Strips or tiles, and the parts of an old JPEG: where they are and how long.
+        // Offsets and lengths of strips, of tiles, and of the parts of an old JPEG.
         let (mut offsets, mut lengths): ([Vec<u64>; 3], [Vec<u64>; 3]) = Default::default();
         for index in 0..count.min(1 << 16) {
             let entry = self.entry(first + index * entry_bytes)?;
@@ -87,7 +87,7 @@ impl<R: Read + Seek> Tiff<'_, R> {
                 325 => lengths[1] = self.values(&entry)?,
                 513 => offsets[2] = self.values(&entry)?,
                 514 => lengths[2] = self.values(&entry)?,
-                // Smaller pictures, Exif data, positions and the Exif data's own directory.
+                // Smaller pictures, Exif data, GPS data and the directory within the Exif data.
                 330 | 34665 | 34853 | 40965 => open.extend(self.values(&entry)?),
                 _ => {}
             }
@@ -124,7 +124,7 @@ impl<R: Read + Seek> Tiff<'_, R> {
     }
 }
 
-/// Bytes of one value (TIFF 6.0, page 15, and BigTIFF).
+/// Size of one value in bytes (TIFF 6.0, page 15, and BigTIFF).
 fn size(kind: u64) -> u64 {
     match kind {
         3 | 8 => 2,

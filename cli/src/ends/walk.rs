@@ -1,8 +1,8 @@
-//! Walkers: each goes over one picture, from its first byte to its last, and decodes nothing.
+//! Walkers: each skips one picture, from its first byte to its last, without decoding it.
 //!
-//! A walker asks for no byte beyond the picture, so that a pipe may pause there. It fails with
-//! `UnexpectedEof` if the input ends first, and with `InvalidData` if the bytes are not as the
-//! format says.
+//! A walker asks for no byte after the picture, so that a pipe may pause there. It fails with
+//! `UnexpectedEof` if the input ends early, and with `InvalidData` if the bytes break the format's
+//! rules.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -33,7 +33,7 @@ fn array<const N: usize>(bytes: &mut dyn Bytes) -> io::Result<[u8; N]> {
     Ok(array)
 }
 
-/// The product of a header's numbers, as far as it can be counted.
+/// The product of a header's numbers, saturated.
 fn product(factors: &[u64]) -> u64 {
     factors.iter().fold(1, |product: u64, &factor| product.saturating_mul(factor))
 }
@@ -54,7 +54,7 @@ pub(super) fn png(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// Segments with lengths, and coded data between them, up to the marker that ends the picture.
+/// Segments with lengths and coded data between them, up to the end marker.
 pub(super) fn jpeg(bytes: &mut dyn Bytes) -> Walked {
     loop {
         let there = bytes.fill_buf()?;
@@ -73,7 +73,7 @@ pub(super) fn jpeg(bytes: &mut dyn Bytes) -> Walked {
         }
         match marker {
             0xd9 => return Ok(()),
-            // An escaped 0xff, restarts and the start have no length.
+            // An escaped 0xff, restart markers and the start marker have no length.
             0 | 1 | 0xd0..=0xd8 => {}
             _ => {
                 let length = u16::from_be_bytes(array(bytes)?);
@@ -83,9 +83,9 @@ pub(super) fn jpeg(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// Where a JPEG says that further pictures of its own begin, counted from its first byte: gain
-/// maps, depth maps and previews in the Multi-Picture Format (CIPA DC-007), behind the picture's
-/// end.
+/// The offsets at which a JPEG says that further pictures of its own begin, from its first byte.
+/// The Multi-Picture Format (CIPA DC-007) stores gain maps, depth maps and previews after the
+/// picture's end.
 pub(super) fn pictures_behind(jpeg: &mut (impl Read + Seek)) -> io::Result<Vec<u64>> {
     let mut at = 2;
     loop {
@@ -111,7 +111,7 @@ pub(super) fn pictures_behind(jpeg: &mut (impl Read + Seek)) -> io::Result<Vec<u
     }
 }
 
-/// The offsets in an index of the Multi-Picture Format, but for that of the first picture.
+/// The offsets in an index of the Multi-Picture Format, without the first picture's.
 fn offsets(index: &[u8]) -> Option<Vec<u64>> {
     let little = index.starts_with(b"II");
     let word = |at: usize| {
@@ -132,8 +132,8 @@ fn offsets(index: &[u8]) -> Option<Vec<u64>> {
     Some(offsets.filter(|&offset| offset > 0).map(|offset| offset as u64).collect())
 }
 
-/// The header and the rows; in the forms as text, the numbers of all pixels and the white space
-/// after the last.
+/// The header and the rows. In the text forms: the numbers of all pixels, and the white space after
+/// the last.
 pub(super) fn pnm(bytes: &mut dyn Bytes) -> Walked {
     let [_, form]: [u8; 2] = array(bytes)?;
     if form == b'7' {
@@ -154,7 +154,7 @@ pub(super) fn is_white(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | b' ')
 }
 
-/// A number of a header and the white space after it; comments before it are passed over.
+/// A header's number and the white space after it. Skips comments before the number.
 fn number(bytes: &mut dyn Bytes) -> io::Result<u64> {
     let (mut number, mut found, mut comment) = (0u64, false, false);
     loop {
@@ -190,7 +190,7 @@ fn text(bytes: &mut dyn Bytes, mut values: u64, digits: bool) -> Walked {
     let mut inside = false;
     while values > 0 {
         let byte = match bytes.fill_buf()?.first() {
-            // The input's end is the last number's, too.
+            // The end of the input also ends the last number.
             None if inside && values == 1 => return Ok(()),
             None => return Err(cut_off()),
             Some(&byte) => byte,
@@ -213,7 +213,7 @@ fn text(bytes: &mut dyn Bytes, mut values: u64, digits: bool) -> Walked {
     Ok(())
 }
 
-/// The most bytes of a PAM's header.
+/// Maximum size of a PAM's header, in bytes.
 const MOST_LINES: usize = 1 << 16;
 
 fn pam(bytes: &mut dyn Bytes) -> Walked {
@@ -256,8 +256,7 @@ pub(super) fn array_of_numpy(bytes: &mut dyn Bytes) -> Walked {
     bytes.skip(length)
 }
 
-/// As long as the header says, and at least as long as the pixels need: some writers leave the
-/// length 0.
+/// The length in the header, but at least the pixels' size: some writers leave the length 0.
 pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 18] = array(bytes)?;
     let word = |from: &[u8], at: usize| {
@@ -280,7 +279,7 @@ pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
             (signed(0), signed(4), half(&info, 10), packed, size)
         }
     };
-    // 1, 2, 4 and 5 are compressed; 3 and 6 say where the colours' bits are.
+    // Methods 1, 2, 4 and 5 compress; 3 and 6 store masks of the colours' bits.
     let rows = match packed {
         1 | 2 | 4 | 5 => packed_bytes.into(),
         _ => product(&[product(&[width, depth]).div_ceil(32), 4, height]),
@@ -299,7 +298,7 @@ pub(super) fn gif(bytes: &mut dyn Bytes) -> Walked {
             b'\x3b' => return Ok(()),
             b'\x2c' => {
                 let image: [u8; 9] = array(bytes)?;
-                // After the colours comes the size of the codes.
+                // The size of the codes follows the colours.
                 bytes.skip(table(image[8]) + 1)?;
             }
             b'\x21' => bytes.skip(1)?,
@@ -311,14 +310,14 @@ pub(super) fn gif(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// As long as the RIFF header says; an odd length is followed by a zero.
+/// The length in the RIFF header; a zero follows an odd length.
 pub(super) fn webp(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 8] = array(bytes)?;
     let length = u64::from(u32::from_le_bytes([start[4], start[5], start[6], start[7]]));
     bytes.skip(length.next_multiple_of(2))
 }
 
-/// Codes until each pixel has one, and eight bytes (<https://qoiformat.org>).
+/// Codes until each pixel has one, and eight bytes at the end (<https://qoiformat.org>).
 pub(super) fn qoi(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 14] = array(bytes)?;
     let word = |at: usize| {
@@ -348,7 +347,7 @@ pub(super) fn farbfeld(bytes: &mut dyn Bytes) -> Walked {
     bytes.skip(product(&[word(8), word(12), 8]))
 }
 
-/// The most bytes of a line in the header of a Radiance picture.
+/// Maximum length of a line in a Radiance header, in bytes.
 const MOST_LINE: usize = 1 << 16;
 
 /// Lines up to an empty one, a line with the extents, and rows of coded pixels.
@@ -379,7 +378,7 @@ pub(super) fn hdr(bytes: &mut dyn Bytes) -> Walked {
 fn scanline(bytes: &mut dyn Bytes, width: u64) -> Walked {
     let first: [u8; 4] = array(bytes)?;
     if width > 0 && first[0] == 2 && first[1] == 2 && first[2] < 128 {
-        // Each channel by itself, as runs of one value or of several.
+        // Each channel alone, as runs of one value or of several.
         for _ in 0..4 {
             let mut done = 0;
             while done < width {
@@ -407,11 +406,11 @@ fn scanline(bytes: &mut dyn Bytes, width: u64) -> Walked {
     Ok(())
 }
 
-/// Headers, tables of offsets, and as many chunks as the headers say, each with its size.
+/// Headers, tables of offsets, and the number of chunks that the headers give, each with its size.
 pub(super) fn exr(bytes: &mut dyn Bytes) -> Walked {
     let found = MetaData::read_from_buffered(&mut *bytes, false).map_err(|error| match error {
         exr::error::Error::Io(error) => error,
-        // So the reader calls the input's end.
+        // The reader's text for the end of the input.
         exr::error::Error::Invalid(what) if what == "reference to missing bytes" => cut_off(),
         _ => broken("the header of this OpenEXR file is damaged"),
     })?;
@@ -443,11 +442,11 @@ pub(super) fn exr(bytes: &mut dyn Bytes) -> Walked {
     Ok(())
 }
 
-/// Boxes, each with its size, as in MP4 and HEIC (ISO/IEC 14496-12, 4.2). The file ends where no
-/// box follows.
+/// Boxes, each with its size, as in MP4 and HEIC (ISO/IEC 14496-12, 4.2). The file ends after the
+/// last box.
 pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
     loop {
-        // Some pictures begin with what might be a box.
+        // The first bytes of some pictures could also be a box.
         if Kind::next(bytes)?.is_some_and(|kind| kind != Kind::Video) {
             return Ok(());
         }
@@ -459,7 +458,7 @@ pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
             return Ok(());
         }
         let size = match u32::from_be_bytes([start[0], start[1], start[2], start[3]]) {
-            // To the end of the file.
+            // A size of 0 means up to the end of the file.
             0 => u64::MAX,
             1 if start.len() == 16 => {
                 start[8..].iter().fold(0, |size, &byte| size << 8 | u64::from(byte))
@@ -476,8 +475,8 @@ pub(super) fn boxes(bytes: &mut dyn Bytes) -> Walked {
     }
 }
 
-/// The header, the palette and the pixels; what the footer of version 2 names lies behind them, up
-/// to the file's end.
+/// The header, the palette and the pixels. The areas that the footer of version 2 names follow, up
+/// to the end of the file.
 pub(super) fn tga(bytes: &mut dyn Bytes) -> Walked {
     let start: [u8; 18] = array(bytes)?;
     let half = |at: usize| u64::from(u16::from_le_bytes([start[at], start[at + 1]]));

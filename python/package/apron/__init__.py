@@ -5,8 +5,9 @@
 >>> plan(np.full((480, 640, 3), 7, np.uint8)).max()
 np.uint8(7)
 
-:class:`Filter` is a window of taps, :class:`Plan` a filter on a device with a rule for what lies outside the image. The module
-:mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` OpenCV's, and :mod:`apron.dask` filters arrays that do not fit in memory.
+:class:`Filter` is a window of taps. :class:`Plan` is a filter on a device, with a rule for pixels
+outside the image. The module :mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has
+OpenCV's, and :mod:`apron.dask` filters arrays that do not fit in memory.
 """
 
 import os as _os

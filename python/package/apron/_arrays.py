@@ -1,4 +1,4 @@
-"""Calls of a plan with what is no NumPy array of a type that plans take: conversions, and arrays of other libraries."""
+"""Calls of a plan that need a conversion, or that take arrays of other libraries than NumPy."""
 
 import sys
 
@@ -11,7 +11,7 @@ _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float3
 _TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "torch.float32": "<f4"}
 
 
-# What a PIL image's mode says of its last channel, if that is alpha.
+# The treatment of the last channel for modes of PIL images with alpha.
 _PIL = {"RGBA": "auto", "LA": "auto", "RGBa": "premultiplied", "La": "premultiplied"}
 
 
@@ -23,22 +23,23 @@ def rebuilt(filter, border, device, variant, memory, autotune, alpha=None):
 
 
 def _of_pil(plan, mode):
-    """The plan with what a PIL image of this mode says of its last channel. Where that is alpha, a
-    mode of the plan's counts more, unless it is "auto"."""
+    """The plan with the alpha mode for a PIL image of this mode.
+
+    If the image has alpha, the plan's own mode is kept, unless it is "auto".
+    """
     said = _PIL.get(mode, "filter")
     return plan if said != "filter" and plan.alpha not in (None, "auto") else plan._with_alpha(said)
 
 
 def call(plan, image, out, axis, dtype):
-    """``plan(image, out, axis=axis, dtype=dtype)``, for all that the extension module leaves to this."""
+    """``plan(image, out, axis=axis, dtype=dtype)`` for calls that the extension module leaves."""
     check(image, "image")
     check(out, "out")
     if isinstance(image, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
         base, target = np.asarray(image), None if out is None else np.asarray(out)
         if base is image and target is out:
             return _converted(plan, image, out, axis, dtype)
-        # A subclass of NumPy's array, as a file mapped into memory, shares its memory with a plain
-        # one.
+        # A plain array shares the memory of a subclass, such as a file mapped into memory.
         result = plan(base, target, axis=axis, dtype=dtype)
         return result if out is None else out
     if type(image).__module__.startswith("dask."):
@@ -64,8 +65,12 @@ def call(plan, image, out, axis, dtype):
 
 
 def _converted(plan, image, out, axis, dtype):
-    """Filters an array whose bytes, or whose result's, are in the other order; and one of uint8, uint16, float16 or float32 into another of
-    these, by way of float32. Integers are rounded half to even and saturated."""
+    """Filters NumPy arrays that need a conversion before or after.
+
+    These are arrays or results in the other byte order, and arrays of uint8, uint16, float16 or
+    float32 with a result of another of these types, which goes through float32. Integers are
+    rounded half to even and saturated.
+    """
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     native = image.dtype.newbyteorder("=")
@@ -89,7 +94,10 @@ def _converted(plan, image, out, axis, dtype):
 
 
 def stored(values, dtype):
-    """Floating-point values as another type: integers are rounded half to even and saturated, and NaN is 0. The array may be overwritten."""
+    """Floating-point values as another type. The array may be overwritten.
+
+    Integers are rounded half to even and saturated, and NaN becomes 0.
+    """
     if values.dtype == dtype:
         return values
     if dtype.kind != "f":
@@ -98,7 +106,7 @@ def stored(values, dtype):
             values = values.astype(np.float64)
         low, high = float(limits.min), float(limits.max)
         if high > limits.max:
-            # The nearest number below.
+            # The limit was rounded up: take the next number below.
             high = np.nextafter(high, 0)
         np.rint(values, out=values)
         np.clip(values, low, high, out=values)
@@ -107,12 +115,12 @@ def stored(values, dtype):
 
 
 class _Foreign:
-    """A device array of another library's: what kernels need, and the stream that its library works in."""
+    """Another library's device array: its description for kernels, and its library's stream."""
 
     def __init__(self, array, name, plan, source=None):
-        """Of an array that ``source`` was given as the place for results, if that is not None: then the stream is the source's."""
+        """Describe an array. If it is the output for ``source``, the source's stream is used."""
         self.array, self.name = array, name
-        #: The stream's handle and the object that it belongs to; no handle where the library has no current stream.
+        #: The stream's handle and its owner; None if the library has no current stream.
         self.stream = self.owner = None
         if name == "torch":
             import torch
@@ -143,7 +151,7 @@ class _Foreign:
             if strides is None:
                 value = int(kind[2:])
                 strides = [value * int(np.prod(shape[at + 1 :], dtype=np.int64)) for at in range(len(shape))]
-            # The interface does not say which GPU.
+            # The interface does not name the GPU.
             self.device = getattr(array, "_ordinal", None)
             if self.device is None:
                 first = plan.device.removeprefix("gpu:").partition(",")[0]
@@ -153,12 +161,15 @@ class _Foreign:
             if stream is not None:
                 _apron.synchronize(self.device, stream)
         else:
-            # Kept: the memory belongs to the capsule that this took over.
+            # Keep the array: it owns the capsule, which owns the memory.
             self.array = array = from_dlpack(array)
             self.__init__(array, "apron", plan)
 
     def like(self, dtype, axis):
-        """A new array of the same library, shape and order of axes. Those of libraries that are not known here are apron's."""
+        """A new array of the same shape and order of axes.
+
+        It belongs to the same library, or to apron if this class does not know the library.
+        """
         if self.name == "torch":
             import torch
 
@@ -166,7 +177,7 @@ class _Foreign:
         if self.name == "cupy":
             import cupy
 
-            # CuPy's arrays are made on its current GPU.
+            # CuPy makes arrays on its current GPU.
             if cupy.cuda.runtime.getDevice() == self.device:
                 return cupy.empty_like(self.array, dtype=dtype)
             with self.array.device:
@@ -184,7 +195,10 @@ def _torch(dtype):
 
 
 def on_device(plan, image, out, axis, dtype, library):
-    """Filters a device array in its library's current stream. Where the library has none, what is pending is waited for, before and after."""
+    """Filters a device array in its library's current stream.
+
+    If the library has none, waits for pending work before the call and for the result after it.
+    """
     if not plan.device.startswith("gpu"):
         raise ValueError(f"the image is in a GPU's memory and the plan's device is {plan.device}: build it with device='gpu'")
     if out is not None and dtype is not None:
@@ -212,7 +226,7 @@ def on_device(plan, image, out, axis, dtype, library):
 
 
 def from_dlpack(array):
-    """Take an array of another library's by DLPack, without a copy.
+    """Take another library's array by DLPack, without a copy.
 
     Parameters
     ----------
@@ -222,7 +236,8 @@ def from_dlpack(array):
     Returns
     -------
     ndarray or DeviceArray
-        NumPy's array for one of the CPU, a :class:`DeviceArray` for one of a GPU. What was pending when this was called is done.
+        A NumPy array for an array of the CPU, a :class:`DeviceArray` for an array of a GPU. Work
+        that was pending on the array is done when this returns.
 
     Raises
     ------
@@ -235,7 +250,7 @@ def from_dlpack(array):
     kind, device = array.__dlpack_device__()
     if kind not in CUDA:
         return np.from_dlpack(array)
-    # Stream 1, the legacy default one, waits for the producer's work, and is waited for here.
+    # The producer makes stream 1, the legacy default, wait for its work. This code waits for it.
     try:
         capsule = array.__dlpack__(stream=1, max_version=(1, 0))
     except TypeError:
@@ -260,16 +275,17 @@ def to_device(array, device=0, axis=-1):
     Returns
     -------
     DeviceArray
-        The copy. Other libraries take it without another one, by ``__cuda_array_interface__`` or DLPack.
+        The copy. Other libraries take it without a further copy, by ``__cuda_array_interface__`` or
+        DLPack.
 
     Raises
     ------
     RuntimeError
         If there is no such GPU.
     TypeError
-        If the type is another one.
+        For other types.
     ValueError
-        If the shape is another one.
+        For other shapes.
     """
     array = np.ascontiguousarray(as_array(array, "array"))
     return _apron.DeviceArray._of(array, array.dtype.str, device, axis)

@@ -1,4 +1,4 @@
-"""Arguments that are arrays: NumPy's array of each, or an error where its numbers alone mislead."""
+"""Array arguments as NumPy arrays, or an error if an array's numbers alone would mislead."""
 
 import sys
 
@@ -23,7 +23,7 @@ _OTHERS = {
 
 
 def check(array, name):
-    """Refuse an array whose numbers alone do not mean the same.
+    """Refuse an array whose meaning is not in its numbers alone.
 
     Raises
     ------
@@ -49,14 +49,14 @@ def check(array, name):
 
 
 def check_gradient(tensor, name):
-    """Refuse a tensor that PyTorch records.
+    """Refuse a tensor whose operations PyTorch records for gradients.
 
-    A plan's result would have no gradient, and training would go wrong silently.
+    A plan's result would have no gradient, and training would silently go wrong.
     """
     torch = sys.modules["torch"]
     recorded = tensor.requires_grad and torch.is_grad_enabled()
     if not recorded and not torch.compiler.is_compiling():
-        # Forward mode. Compiled programs have none.
+        # Forward mode, which compiled programs do not have.
         recorded = torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
     if recorded:
         message = f"{name} requires a gradient, which filters do not compute"
@@ -64,15 +64,15 @@ def check_gradient(tensor, name):
 
 
 def is_of(array, module, name):
-    """Whether it is an instance of a class of a library that may not have been imported."""
+    """Whether the object is of a class whose library may not have been imported."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(array, kind)
 
 
 def is_on_device(array):
-    """Whether it is in a GPU's memory."""
-    # PyTorch and CuPy build the interface anew each time, which takes longer than the rest of a
-    # call.
+    """Whether the array is in a GPU's memory."""
+    # PyTorch and CuPy build the interface anew at each access, which takes longer than the rest of
+    # a call.
     name = type(array).__module__.partition(".")[0]
     if is_of(array, "torch", "Tensor"):
         return array.is_cuda
@@ -82,14 +82,14 @@ def is_on_device(array):
 
 
 def as_array(array, name):
-    """NumPy's array of what was passed, without a copy where its library can do that.
+    """The argument as a NumPy array, without a copy if its library allows that.
 
-    Errors call it `name`.
+    Errors name the argument `name`.
 
     Raises
     ------
     TypeError, RuntimeError
-        As :func:`check`, and for an array in a GPU's memory.
+        As for :func:`check`, and for an array in a GPU's memory.
     """
     if type(array) is np.ndarray:
         return array
@@ -99,7 +99,7 @@ def as_array(array, name):
     if is_on_device(array):
         raise TypeError(f"{name} is in a GPU's memory, and an array of the host is needed: copy it to the host first")
     if is_of(array, "torch", "Tensor"):
-        # By DLPack of a version before 1.0 an array would be read-only.
+        # DLPack before version 1.0 would give a read-only array.
         return array.detach().resolve_conj().resolve_neg().numpy()
     if hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
@@ -107,7 +107,7 @@ def as_array(array, name):
 
 
 def as_taps(array, name, dims=None):
-    """Taps as float64 in C's order, of so many dimensions if that is given.
+    """Taps as float64 in C's order, with `dims` dimensions if that is given.
 
     Raises
     ------

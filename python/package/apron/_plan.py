@@ -1,4 +1,4 @@
-"""The class ``Plan`` as users see it: the extension module's, and PyTorch's tensors."""
+"""The class ``Plan`` for users: the extension module's class, with calls for PyTorch's tensors."""
 
 import sys
 
@@ -12,7 +12,7 @@ class Plan(_apron.Plan):
     __module__ = "apron"
 
     def __call__(self, image, out=None, *, axis=-1, dtype=None):
-        # In Python, so that PyTorch's compiler sees what a call does.
+        # This is Python, so that PyTorch's compiler can trace a call.
         if type(image) is not np.ndarray:
             torch = sys.modules.get("torch")
             if torch is not None and isinstance(image, torch.Tensor):

@@ -1,9 +1,8 @@
-"""PyTorch's tensors: calls of a plan, and the operators that a compiled program has in their place.
+"""Calls of a plan with PyTorch's tensors, and the operators that replace them when compiled.
 
 PyTorch's compiler does not look into the extension module. It traces :func:`call`, which becomes
-one of the operators ``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out``. They name their
-plan by a text that holds all of it: a program that PyTorch stored filters the same in another
-process.
+one of the operators ``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out``. Each names its
+plan by a text that fully describes it. So a stored program filters the same in another process.
 """
 
 import functools
@@ -25,7 +24,7 @@ _TYPES = {
     torch.float16, torch.float32, torch.float64,
 }  # fmt: skip
 
-#: A graph of CUDA's is not captured over a call, which may allocate.
+#: A call may allocate, so PyTorch must not capture it in a CUDA graph.
 _TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
 #: Plans that are alive, by their text.
@@ -50,19 +49,19 @@ def call(plan, image, out, axis, dtype):
 
 
 def _is_recorded(image):
-    """Whether calls are recorded, to run later.
+    """Whether PyTorch records calls to run them later.
 
-    By ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or a mode of fake tensors.
+    It does in ``torch.compile``, ``torch.export``, ``torch.jit.trace`` and modes of fake tensors.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
-    # A mode of dispatch, as of `make_fx`, sees operators, and not what NumPy writes into a tensor.
+    # A dispatch mode, as `make_fx` has, sees operators but not NumPy's writes into a tensor.
     return type(image) not in (torch.Tensor, torch.nn.Parameter) or _get_current_dispatch_mode() is not None
 
 
 @torch.compiler.assume_constant_result
 def _dtype(dtype):
-    """NumPy's type as PyTorch's."""
+    """PyTorch's type for a type of NumPy's."""
     name = np.dtype(dtype).name
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
@@ -72,7 +71,7 @@ def _dtype(dtype):
 
 @torch.compiler.assume_constant_result
 def _text(plan):
-    """All of a plan, as a text."""
+    """A text that fully describes a plan."""
     _, (filter, *others) = plan.__reduce__()
     text = json.dumps([str(filter), *others])
     _plans[text] = plan
@@ -106,7 +105,7 @@ def _(image, out, plan, axis=-1):
 
 
 def _run(plan, image, out, axis, dtype):
-    """Filters now: on a GPU where the tensor is, else in NumPy's array of it."""
+    """Filters now: on the tensor's GPU, or as a NumPy array on the host."""
     image = image.detach().resolve_neg()
     if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
         raise TypeError("out is a negated view, which nothing can be written to: pass a tensor of its own")

@@ -1,10 +1,12 @@
-"""OpenCV's linear filters, by OpenCV's names, with OpenCV's arguments, borders and defaults, on the CPU.
+"""OpenCV's linear filters on the CPU, with OpenCV's names, arguments, borders and defaults.
 
-Images are rows and columns, or rows, columns and channels. 8-bit results are correctly rounded, where OpenCV's Gaussian blur is an
-approximation: they may differ from OpenCV's by 1. What is of type float64, or goes to it, is computed in f64, all else in f32.
+Images are rows and columns, or rows, columns and channels. 8-bit results are correctly rounded.
+OpenCV's Gaussian blur is an approximation, so results may differ from OpenCV's by 1. Images of
+integers of 32 or 64 bits or of float64, and results of float64, are computed in f64; all others in
+f32.
 
-Sizes and anchors are ``(x, y)``, as OpenCV's. A `dst` of the right shape and type is written to and returned; another one is left as it is, and a
-new array is returned.
+Sizes and anchors are ``(x, y)``, as in OpenCV. A `dst` of the right shape and type is written to
+and returned. Any other `dst` stays as it is, and the function returns a new array.
 """
 
 import functools
@@ -72,7 +74,7 @@ def _product(row, column, anchor, border):
 
 
 def _source(src):
-    """The image as NumPy's array, of two or three dimensions, of integers or floating-point numbers of up to 64 bits."""
+    """The image as a NumPy array of two or three dimensions, of numbers of up to 64 bits."""
     src = as_array(src, "src")
     if src.dtype.kind not in "uif" or src.dtype.itemsize > 8:
         ways_out = {
@@ -117,7 +119,7 @@ def _run(src, ddepth, taps, anchor, delta, border, dst):
 
 def _in_f64(src, taps, anchor, mode):
     if src.dtype == np.float16:
-        # SciPy has no such type. Each of its numbers is one of f32's.
+        # SciPy has no float16. f32 holds each of its numbers exactly.
         src = src.astype(np.float32)
     origins = [at - length // 2 for at, length in zip(anchor, (taps[0].size, taps[-1].size))]
     if len(taps) == 1:
@@ -165,17 +167,19 @@ def filter2D(src, ddepth, kernel, dst=None, anchor=(-1, -1), delta=0.0, borderTy
     src : array_like
         The image, of shape (rows, columns) or (rows, columns, channels).
     ddepth : int
-        The depth of the result: -1 for that of `src`, or OpenCV's number: 0 CV_8U, 2 CV_16U, 3 CV_16S, 5 CV_32F, 6 CV_64F.
+        The depth of the result: -1 for the depth of `src`, or OpenCV's number: 0 CV_8U, 2 CV_16U,
+        3 CV_16S, 5 CV_32F, 6 CV_64F.
     kernel : array_like
         The taps, of two dimensions. They are not flipped.
     dst : ndarray, optional
-        Where the result goes.
+        The array for the result.
     anchor : tuple of int, default (-1, -1)
         Column and row of the window's cell that lies on the output pixel; -1 for the middle.
     delta : float, default 0.0
         Added to each result before it is rounded.
     borderType : int, default 4
-        OpenCV's number: 0 constant (zeros), 1 replicate, 2 reflect, 3 wrap, 4 reflect without the edge.
+        OpenCV's number: 0 constant (zeros), 1 replicate, 2 reflect, 3 wrap, 4 reflect without the
+        edge.
 
     Returns
     -------
@@ -224,9 +228,10 @@ def GaussianBlur(src, ksize, sigmaX, dst=None, sigmaY=0.0, borderType=_DEFAULT):
     src, dst, borderType
         As for :func:`filter2D`.
     ksize : tuple of int
-        Width and height of the window, odd; 0 to derive one from its sigma.
+        Width and height of the window, odd; 0 derives a side from its sigma.
     sigmaX, sigmaY : float
-        Standard deviations. 0 for `sigmaY` is `sigmaX`; 0 for both, those of the window's size.
+        Standard deviations. 0 for `sigmaY` means `sigmaX`; 0 for both derives them from the
+        window's size.
 
     Returns
     -------
@@ -262,7 +267,7 @@ def boxFilter(src, ddepth, ksize, dst=None, anchor=(-1, -1), normalize=True, bor
     ksize : tuple of int
         Width and height of the box.
     normalize : bool, default True
-        Whether it is the mean.
+        Whether to divide the sum by the number of pixels.
 
     Returns
     -------
@@ -304,7 +309,7 @@ def Sobel(src, ddepth, dx, dy, dst=None, ksize=3, scale=1.0, delta=0.0, borderTy
     ksize : int, default 3
         The size: 1, or odd up to 31; -1 for Scharr's windows.
     scale : float, default 1.0
-        What the derivative is multiplied with.
+        A factor for the derivative.
 
     Returns
     -------
@@ -314,7 +319,7 @@ def Sobel(src, ddepth, dx, dy, dst=None, ksize=3, scale=1.0, delta=0.0, borderTy
     Raises
     ------
     ValueError
-        If the size is another one, or too small for the orders.
+        For other sizes, or a size too small for the orders.
     """
     least = 3 if ksize in (-1, 1) else ksize
     known = ksize in (-1, *range(1, 32, 2)) and dx >= 0 and dy >= 0 and dx + dy > 0 and max(dx, dy) < least
@@ -360,7 +365,7 @@ def Laplacian(src, ddepth, dst=None, ksize=1, scale=1.0, delta=0.0, borderType=_
     Raises
     ------
     ValueError
-        If the size is another one.
+        For other sizes.
     """
     if ksize not in range(1, 32, 2):
         raise ValueError(f"ksize is {ksize}: odd, from 1 to 31, is needed")

@@ -1,10 +1,12 @@
-"""Filters on Dask arrays: images that are larger than a machine's memory, on all machines of a cluster.
+"""Filters on Dask arrays: images larger than a machine's memory, on all machines of a cluster.
 
-:func:`filter` runs a filter of apron's; the functions of :mod:`apron.ndimage` take Dask arrays too. Each block gets the rows and columns around it
-that its windows reach. At the image's edges it gets none, so that apron's own border applies there, with the same result as for
-the whole image at once. Where a border wraps, the image is padded with its other end first.
+:func:`filter` runs a filter of apron's; the functions of :mod:`apron.ndimage` take Dask arrays too.
+Each block gets the rows and columns around it that its windows reach. At the image's edges a block
+gets none, so that apron's own border applies there. The result is that of the whole image at once.
+If a border wraps, the image is first padded with its other end.
 
-Blocks are NumPy's or CuPy's. On GPUs, run one worker for each, as ``dask-cuda`` does: a worker's plan runs on the first GPU that it sees.
+Blocks are NumPy's or CuPy's. On GPUs, run one worker for each GPU, as ``dask-cuda`` does: a
+worker's plan runs on the first GPU that it sees.
 """
 
 import functools
@@ -22,7 +24,9 @@ _OWN = {np.dtype(kind) for kind in ("u1", "u2", "f2", "f4")}
 
 
 def checked(array, name):
-    """The Dask array, whose shape is known, without empty blocks, which some of Dask's functions do not expect.
+    """The Dask array without empty blocks, which some of Dask's functions do not expect.
+
+    The shape must be known.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def checked(array, name):
 
 
 def _wrapped(array, axis, depth):
-    """The array with `depth` elements of its other end before and behind it."""
+    """The array, padded on both sides of an axis with `depth` elements of its other end."""
     size = array.shape[axis]
     if depth > size:
         return da.take(array, np.arange(-depth, size + depth) % size, axis)
@@ -58,7 +62,10 @@ def _wrapped(array, axis, depth):
 
 
 def _blockwise(run, array, depths, wraps, dtype):
-    """``run`` on each block and what lies around it; the results without that. `depths` and `wraps` are for each axis."""
+    """Calls ``run`` on each block with its neighbours' elements, and cuts these off the result.
+
+    `depths` and `wraps` have a value for each axis.
+    """
     if 0 in array.shape:
         depths = [0] * array.ndim
     inner = []
@@ -69,8 +76,8 @@ def _blockwise(run, array, depths, wraps, dtype):
             inner.append(slice(depth, -depth))
         else:
             inner.append(slice(None))
-        # A block's own rows and those of one neighbour must hold what a reflection shows: blocks
-        # have at least `depth`.
+        # A reflection shows elements of a block's own rows and of one neighbour's, so blocks have
+        # at least `depth` rows.
         if depth and len(array.chunks[axis]) > 1 and array.shape[axis] < 2 * depth:
             array = array.rechunk({axis: -1})
         if len(array.chunks[axis]) == 1:
@@ -108,34 +115,39 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     Parameters
     ----------
     array : dask.array.Array
-        Rows and columns, or these and channels, of a type that :class:`apron.Plan` takes.
+        Rows and columns, or rows, columns and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan brings its border, its device, its variant and its alpha with it.
+        The filter. A plan also gives its border, device, variant and alpha.
     border : str, default "reflect101"
-        What lies outside the image, as for :class:`apron.Plan`.
+        The rule for pixels outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
-        Where each worker filters: "cpu", "gpu", or "auto": for each block the CPU or the first GPU that it sees, whichever is predicted to be faster.
+        The device of each worker: "cpu", "gpu", or "auto": for each block the CPU or the first GPU
+        that the worker sees, whichever is predicted to be faster.
     axis : int, default -1
         The axis of the channels.
     dtype : dtype, optional
-        The result's type; the image's unless given.
+        The result's type; by default the image's.
     variant : str, optional
-        The variant to run. On the CPU it is the one that the whole image would run, so that each bit of the result is the same; but
-        for results of type float32 of Fourier variants, which depend on a block's size in their last bits.
+        The variant to run. On the CPU the default is the whole image's variant, so that the result
+        is the same bit for bit. float32 results of Fourier variants are an exception: their last
+        bits depend on a block's size.
     alpha : str, optional
-        What becomes of the last channel, as for :class:`apron.Plan`. Unless it is filtered as the others, a block has all channels.
+        The treatment of the last channel, as for :class:`apron.Plan`. If it is not filtered like
+        the others, a block has all channels.
 
     Returns
     -------
     dask.array.Array
-        The filtered image, not computed yet, of the same shape. Blocks that are smaller than the window are merged.
+        The filtered image, of the same shape and not computed yet. Blocks smaller than the window
+        are merged.
 
     Raises
     ------
     TypeError
-        If `array` is no Dask array, or of a type that plans do not take.
+        If `array` is not a Dask array, or is of a type that plans do not take.
     ValueError
-        If the image has another number of dimensions, if there is no such axis, or if chunks are unknown.
+        If the image has another number of dimensions, if the axis does not exist, or if chunks are
+        unknown.
     """
     array = checked(array, "array")
     if isinstance(filter, _apron.Plan):
@@ -149,12 +161,12 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         raise ValueError(f"axis is {axis}: from -3 to 2 for three dimensions")
     if alpha not in (None, "filter") and array.ndim == 3:
         array = array.rechunk({axis % 3: -1})
-    # One pixel, for what NumPy's arrays would be refused for.
+    # A call with one pixel raises the errors that a NumPy array would.
     dtype = _plan(str(filter), border, "cpu", None, alpha)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
     if 0 in array.shape:
         raise ValueError(f"the image's shape is {array.shape}: every extent is at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
-    # What is filtered in float64 has no variants, and its bits do not depend on the block.
+    # Filters in float64 have no variants, and their bits do not depend on the block.
     if device == "cpu" and variant is None and {array.dtype, dtype} <= _OWN:
         height, width = (array.shape[at] for at in sides)
         channels = math.prod(array.shape) // max(height * width, 1)
@@ -169,7 +181,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
 
 
 def result_type(array, output, of):
-    """The type of ``of(array)``, by an array of this type that has no elements.
+    """The type of ``of(array)``, found with an array of this type that has no elements.
 
     `output` is SciPy's argument.
     """
@@ -188,7 +200,7 @@ def _pass(function, array, depths, mode, dtype, *args, **kwargs):
 
 
 def along_axis(function, array, taps, axis, output, mode, cval, origin):
-    """:func:`apron.ndimage.correlate1d` or :func:`apron.ndimage.uniform_filter1d` of a Dask array."""
+    """A Dask array's ``correlate1d`` or ``uniform_filter1d`` of :mod:`apron.ndimage`."""
     array = checked(array, "input")
     dtype = result_type(array, output, lambda none: function(none, taps, axis, output, mode, cval, origin))
     axis = ndimage._axis(axis, array.ndim)
@@ -198,12 +210,12 @@ def along_axis(function, array, taps, axis, output, mode, cval, origin):
 
 
 def window(function, array, weights, output, mode, cval, origin, axes):
-    """:func:`apron.ndimage.correlate` or :func:`apron.ndimage.convolve` of a Dask array."""
+    """A Dask array's ``correlate`` or ``convolve`` of :mod:`apron.ndimage`."""
     array = checked(array, "input")
     dtype = result_type(array, output, lambda none: function(none, weights, output, mode, cval, origin, axes=axes))
     along = ndimage._axes(axes, array.ndim)
     depths = [0] * array.ndim
-    # In SciPy origins are in the order of `axes`, and the window's sides in that of the array's
+    # SciPy takes origins in the order of `axes`, but the window's sides in the order of the array's
     # axes.
     for axis, each in zip(along, ndimage._each(origin, len(along))):
         depths[axis] = weights.shape[sorted(along).index(axis)] // 2 + abs(each)
@@ -211,7 +223,10 @@ def window(function, array, weights, output, mode, cval, origin, axes):
 
 
 def passes(array, dtype, each):
-    """The passes of a function of :mod:`apron.ndimage`, one after the other: each takes an array and the result's type."""
+    """Runs the passes of a function of :mod:`apron.ndimage`, one after the other.
+
+    Each pass takes an array and the result's type.
+    """
     if not each:
         return array.astype(dtype)
     if array.dtype.kind == "c" and dtype.kind != "c":
@@ -222,7 +237,7 @@ def passes(array, dtype, each):
 
 
 def combined(array, parts, dtype, squared):
-    """The results of a function along each axis added up, or the root of the sum of their squares."""
+    """The sum of a function's results along each axis, or the root of the sum of their squares."""
     for part in parts:
         if not isinstance(part, da.Array):
             raise TypeError(f"the derivative of a Dask array is of type {type(part).__name__}: it must be a Dask array too")
@@ -232,10 +247,10 @@ def combined(array, parts, dtype, squared):
         return array.astype(dtype)
     axes = tuple(range(array.ndim))
     each = [argument for part in parts for argument in (part, axes)]
-    # Blocks of parts differ where small ones were merged: Dask makes them alike.
+    # Blocks of parts differ where small ones were merged. Dask gives all parts the same blocks.
     return da.blockwise(_added, axes, *each, squared=squared, dtype=dtype, meta=array._meta.astype(dtype))
 
 
 def _added(first, *others, squared):
-    # Copies, since a block may be another task's too.
+    # Copy, since another task may use the block too.
     return ndimage._added(first.copy(), (part.copy() for part in others), squared)

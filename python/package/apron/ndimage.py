@@ -1,11 +1,13 @@
 """SciPy's linear filters, by SciPy's names, with SciPy's arguments and SciPy's results.
 
-Every function takes what the function of the same name in :mod:`scipy.ndimage` takes and returns what that returns. Sums are f64 in
-SciPy's order, and each pass stores its result in the output's type as C converts it, so results are SciPy's bit for bit: 8-bit
-Gaussians lose their fraction twice. Passes run on all cores, without Python's global lock.
+Every function has the arguments and the result of the function with the same name in
+:mod:`scipy.ndimage`. Sums are f64, in SciPy's order, and each pass converts its result to the
+output's type as C does. So results are SciPy's bit for bit: 8-bit Gaussians lose their fraction
+twice. Passes run on all cores, without Python's global lock.
 
-Arrays have any number of dimensions and SciPy's types: bool, integers of 8 to 64 bits, float32, float64, and complex. The functions
-that pass over one axis at a time also take Dask arrays (see :mod:`apron.dask`).
+Arrays have any number of dimensions and SciPy's types: bool, integers of 8 to 64 bits, float32,
+float64, and complex. The functions that pass over one axis at a time also take Dask arrays (see
+:mod:`apron.dask`).
 """
 
 import numbers
@@ -44,7 +46,7 @@ def _native(array):
 
 
 def _input(array):
-    """NumPy's array of an input, or the Dask array that it is."""
+    """NumPy's array of an input, or the input if it is a Dask array."""
     if not _is_dask(array):
         return as_array(array, "input")
     from . import dask
@@ -53,8 +55,10 @@ def _input(array):
 
 
 def _output(output, input, complex_output=False):
-    """The array that a result goes to: of the input's type, of a type that was named, or one that
-    was passed. Of a Dask array, its type."""
+    """The array for the result: the one given, or a new one of the given type or the input's.
+
+    For a Dask array, the result's type.
+    """
     if _is_dask(input):
         from . import dask
 
@@ -108,7 +112,7 @@ def _axes(axes, dims):
 
 
 def _each(value, count):
-    """A list of `count`: the sequence that was given, or a scalar so many times."""
+    """A list of `count` values: the given sequence, or the given scalar repeated."""
     if isinstance(value, str) or not np.iterable(value):
         return [value] * count
     values = list(value)
@@ -118,7 +122,7 @@ def _each(value, count):
 
 
 def _to_native(output, run):
-    """Calls `run` with the output, or with a temporary one if its bytes are in the other order."""
+    """Calls `run` with the output, or with a temporary array if the output's bytes are swapped."""
     if output.dtype.isnative:
         run(output)
     else:
@@ -128,7 +132,7 @@ def _to_native(output, run):
 
 
 def _by_parts(run, input, weights, output, cval):
-    """A complex result from real ones. ``run(input, weights, output, cval)`` filters real arrays."""
+    """A complex result from parts: ``run(input, weights, output, cval)`` filters real arrays."""
     if input.dtype.kind == "c" and weights.dtype.kind == "c":
         part = np.empty(output.shape, output.real.dtype)
         run(input.real, weights.real, output.real, np.real(cval))
@@ -149,7 +153,10 @@ def _by_parts(run, input, weights, output, cval):
 
 
 def _passes(input, output, passes):
-    """Runs each of ``passes(source, target)`` on the result of the one before. Each stores what the output's type can hold."""
+    """Runs each of ``passes(source, target)`` on the result of the one before.
+
+    Each pass stores its result in the output's type.
+    """
     if _is_dask(input):
         from . import dask
 
@@ -175,15 +182,16 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     weights : array_like
         The taps, one-dimensional.
     axis : int, default -1
-        The axis along which taps lie.
+        The axis that the taps lie along.
     output : array or dtype, optional
         The array for the result, or the result's type; the input's type unless given.
     mode : str, default "reflect"
-        What lies outside the array: "reflect" (``dcba|abcd|dcba``), "mirror" (``dcb|abcd|cba``), "nearest", "wrap" or "constant".
+        The rule for elements outside the array: "reflect" (``dcba|abcd|dcba``), "mirror"
+        (``dcb|abcd|cba``), "nearest", "wrap" or "constant".
     cval : scalar, default 0.0
         The value outside, for "constant".
     origin : int, default 0
-        How far to the left of its middle the window is anchored.
+        The distance of the window's anchor from its middle, to the left.
 
     Returns
     -------
@@ -245,13 +253,13 @@ def convolve1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, o
     if len(weights) % 2 == 0:
         origin -= 1
     if weights.dtype.kind == "c":
-        # The correlation conjugates them.
+        # The correlation conjugates the weights.
         weights = weights.conj()
     return correlate1d(input, weights, axis, output, mode, cval, origin)
 
 
 def _gaussian_taps(sigma, order, radius):
-    """Samples of a Gaussian or of its derivative of this order."""
+    """Samples of a Gaussian, or of its derivative of the given order."""
     if order < 0:
         raise ValueError("order must be non-negative")
     x = np.arange(-radius, radius + 1)
@@ -289,9 +297,9 @@ def gaussian_filter1d(
     output, mode, cval
         As for :func:`correlate1d`.
     truncate : float, default 4.0
-        Where the Gaussian is cut off, in standard deviations.
+        The radius at which the Gaussian is cut off, in standard deviations.
     radius : int, optional
-        Where it is cut off, in elements, instead of `truncate`.
+        The radius at which it is cut off, in elements, instead of `truncate`.
 
     Returns
     -------
@@ -301,7 +309,7 @@ def gaussian_filter1d(
     Raises
     ------
     ValueError
-        If the radius is not an integer of at least 0, or the order negative.
+        If the radius is not an integer of at least 0, or the order is negative.
     """
     if radius is None:
         radius = int(truncate * float(sigma) + 0.5)
@@ -321,11 +329,11 @@ def gaussian_filter(
     input : array_like
         An array of any shape.
     sigma, order, mode, radius : scalar or sequence
-        As for :func:`gaussian_filter1d`, for all axes or for each.
+        As for :func:`gaussian_filter1d`: one value for all axes, or one for each.
     output, cval, truncate
         As for :func:`gaussian_filter1d`. The result of each pass has the output's type.
     axes : int or tuple of int, optional
-        The axes to filter along; all unless given. Sequences have as many elements.
+        The axes to filter along; by default all. Sequences have one element for each of them.
 
     Returns
     -------
@@ -335,7 +343,7 @@ def gaussian_filter(
     Raises
     ------
     RuntimeError
-        If a sequence has another length than there are axes.
+        If a sequence does not have one element for each axis.
     """
     input = _input(input)
     output = _output(output, input)
@@ -373,12 +381,12 @@ def sobel(input, axis=-1, output=None, mode="reflect", cval=0.0):
     input, axis, output, cval
         As for :func:`correlate1d`.
     mode : str or sequence of str
-        As for :func:`correlate1d`, for all axes or for each.
+        As for :func:`correlate1d`: one mode for all axes, or one for each.
 
     Returns
     -------
     ndarray
-        The result, of the input's shape. An unsigned type wraps what is negative.
+        The result, of the input's shape. In an unsigned type, negative values wrap.
     """
     return _derivative(input, axis, output, mode, cval, [1, 2, 1])
 
@@ -394,13 +402,13 @@ def prewitt(input, axis=-1, output=None, mode="reflect", cval=0.0):
     Returns
     -------
     ndarray
-        The result, of the input's shape. An unsigned type wraps what is negative.
+        The result, of the input's shape. In an unsigned type, negative values wrap.
     """
     return _derivative(input, axis, output, mode, cval, [1, 1, 1])
 
 
 def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, squared):
-    """The results of a function along each axis added up, or those of their squares."""
+    """The sum of a function's results along each axis, or of their squares."""
     input = _input(input)
     output = _output(output, input)
     axes = _axes(axes, input.ndim)
@@ -418,14 +426,17 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
         output[...] = input
         return output
     if np.may_share_memory(input, output):
-        # It is read once for every axis.
+        # Every axis reads the input, so the output must not overwrite it.
         input = input.copy()
     part(0, output)
     return _added(output, (part(at, output.dtype) for at in range(1, len(axes))), squared)
 
 
 def _added(first, others, squared):
-    """The sum in the place of its first part; that of squares is a magnitude, whose root is taken. Parts are overwritten."""
+    """Adds up parts in the array of the first. For squares, takes the root of the sum.
+
+    Overwrites the parts.
+    """
     if squared:
         np.multiply(first, first, first)
     for part in others:
@@ -440,18 +451,19 @@ def _added(first, others, squared):
 def generic_laplace(
     input, derivative2, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
 ):
-    """The sum of second derivatives along all axes, which a function computes.
+    """The sum of second derivatives along all axes, computed by the given function.
 
     Parameters
     ----------
     input : array_like
         An array of any shape.
     derivative2 : callable
-        ``derivative2(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``, whose `output` is an array or a type.
+        ``derivative2(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``; its
+        `output` is an array or a type.
     output, mode, cval, axes
         As for :func:`gaussian_filter`.
     extra_arguments, extra_keywords
-        What else the function gets.
+        Further arguments for the function.
 
     Returns
     -------
@@ -481,7 +493,7 @@ def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
 
 
 def _sigmas(sigma, axes, dims):
-    """A standard deviation for each dimension: 0 for those that are not filtered."""
+    """A standard deviation for each dimension: 0 for axes that are not filtered."""
     sigmas = [0] * dims
     for axis, value in zip(axes, _each(sigma, len(axes))):
         sigmas[axis] = value
@@ -518,18 +530,19 @@ def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axe
 def generic_gradient_magnitude(
     input, derivative, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
 ):
-    """The magnitude of the gradient, whose parts a function computes.
+    """The magnitude of the gradient, whose components the given function computes.
 
     Parameters
     ----------
     input : array_like
         An array of any shape.
     derivative : callable
-        ``derivative(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``, whose `output` is an array or a type.
+        ``derivative(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``; its
+        `output` is an array or a type.
     output, mode, cval, axes
         As for :func:`gaussian_filter`.
     extra_arguments, extra_keywords
-        What else the function gets.
+        Further arguments for the function.
 
     Returns
     -------
@@ -616,13 +629,13 @@ def correlate(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *
     input : array_like
         An array of any shape.
     weights : array_like
-        The taps. Those of at most f64's epsilon do not take part, as in SciPy.
+        The taps. Taps of at most f64's epsilon are left out, as in SciPy.
     output, mode, cval
         As for :func:`correlate1d`.
     origin : int or sequence of int, default 0
-        How far before its middle the window is anchored, for all axes or for each.
+        The distance of the window's anchor before its middle: one for all axes, or one for each.
     axes : int or tuple of int, optional
-        The axes that the window extends along; all unless given.
+        The axes that the window extends along; by default all.
 
     Returns
     -------
@@ -640,7 +653,9 @@ def correlate(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *
 
 
 def convolve(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
-    """Convolve with a window of as many dimensions as the array: :func:`correlate` with the window flipped.
+    """Convolve with a window of as many dimensions as the array.
+
+    This is :func:`correlate` with a flipped window.
 
     Parameters
     ----------
@@ -663,7 +678,7 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
     input : array_like
         An array of any shape.
     size : int
-        How many elements.
+        The number of elements.
     axis, output, mode, cval, origin
         As for :func:`correlate1d`.
 
@@ -707,11 +722,11 @@ def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=
     input : array_like
         An array of any shape.
     size, origin, mode : scalar or sequence
-        As for :func:`uniform_filter1d`, for all axes or for each.
+        As for :func:`uniform_filter1d`: one value for all axes, or one for each.
     output, cval
         As for :func:`uniform_filter1d`. The result of each pass has the output's type.
     axes : int or tuple of int, optional
-        The axes to filter along; all unless given.
+        The axes to filter along; by default all.
 
     Returns
     -------

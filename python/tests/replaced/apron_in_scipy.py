@@ -1,4 +1,4 @@
-"""A plugin of pytest's: SciPy's tests, with apron's functions in the place of SciPy's.
+"""A pytest plugin that runs SciPy's tests with apron's functions instead of SciPy's.
 
 pytest -p apron_in_scipy --pyargs scipy.ndimage.tests.test_filters
 """
@@ -15,7 +15,7 @@ CALLS = dict.fromkeys(apron.ndimage.__all__, 0)
 
 
 def counted(name):
-    """apron's function, which notes that it was called."""
+    """apron's function, wrapped to count its calls."""
     function = getattr(apron.ndimage, name)
 
     @functools.wraps(function)
@@ -28,7 +28,7 @@ def counted(name):
 
 for name in CALLS:
     scipys, ours = getattr(scipy.ndimage, name), counted(name)
-    # Which array libraries SciPy's function takes: its tests ask by function.
+    # SciPy's tests look up by function which array libraries it supports.
     xp_capabilities_table[ours] = xp_capabilities_table[scipys]
     setattr(scipy.ndimage, name, ours)
 
