@@ -68,8 +68,23 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     fields.iter().filter(lost).map(named).collect()
 }
 
-/// Removes the fields that give positions in the picture. Returns whether there were any.
-pub(crate) fn without_places(meta: &mut Meta) -> bool {
+impl Meta {
+    /// Gives up what is not true of pixels that were rotated or mirrored.
+    pub(crate) fn pixels_moved(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Place);
+        if without_places(self) {
+            self.carried
+                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+        }
+        if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
+            self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
+        }
+    }
+}
+
+/// Takes the fields away that say where something is in the picture. Returns whether there were
+/// some.
+fn without_places(meta: &mut Meta) -> bool {
     let all = fields(meta.exif.as_deref());
     let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);
     if !all.iter().any(is_place) {

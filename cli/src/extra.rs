@@ -40,8 +40,8 @@ pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
 /// The meaning of the channels of a picture and of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    /// The index and the meaning of the channel that the alpha mode is about. `None` if all
-    /// channels are filtered in the same way.
+    /// The number of the channel that the mode is about, and what it is. None if all channels are
+    /// filtered in the same way.
     pub(crate) treated: Option<(usize, Extra)>,
     /// The meaning of that channel in the result. `None` if it was removed, or if there is none.
     pub(crate) kept: Option<Extra>,
@@ -69,33 +69,7 @@ impl Meaning {
     }
 }
 
-impl Picture {
-    /// The number of colours.
-    pub(crate) fn colours(&self) -> usize {
-        self.pixels.shape().channels - self.extras.len()
-    }
-}
-
-impl Pixels {
-    /// Moves a channel to another place. The channels between move by one.
-    pub(crate) fn move_channel(&mut self, from: usize, to: usize) {
-        if from == to {
-            return;
-        }
-        each!(self, image => {
-            let channels = image.shape().channels;
-            let values = image.as_mut_slice();
-            let threads = threads_for(values.len());
-            threads::for_each(threads, values.chunks_mut(chunk(channels)), |(): &mut (), values| {
-                values.chunks_exact_mut(channels).for_each(|pixel| {
-                    if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
-                });
-            });
-        });
-    }
-}
-
-/// The conversion of a result's colours to a format's type of alpha.
+/// How the colours of a result become those of a format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ByAlpha {
     #[default]

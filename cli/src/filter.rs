@@ -215,44 +215,7 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     }
 }
 
-/// The work on every picture.
-pub(crate) struct Task<'a> {
-    pub(crate) args: &'a FilterArgs,
-    pipeline: &'a Pipeline,
-    /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
-    differs: bool,
-    /// Whether the last step computes angles.
-    is_angle: bool,
-    pub(crate) bar: &'a ProgressBar,
-    /// The notes for the user.
-    pub(crate) notes: Mutex<Notes>,
-    /// Threads for each stream of frames.
-    pub(crate) frames_at_once: usize,
-}
-
 impl Task<'_> {
-    /// The format to write, or `None` if the result exists and is to be skipped. Fails early if the
-    /// output cannot be written.
-    fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
-        let Job { output, in_folder, .. } = job;
-        let found =
-            fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
-        if found && self.args.skip_existing {
-            return Ok(None);
-        }
-        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
-            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
-        }
-        replace::check(output, *in_folder)?;
-        match self.args.format {
-            Some(format) => Ok(Some(format)),
-            None if stream::is_stream(output) => Err(Failure::usage(
-                "standard output has no name that tells a format: give one, as in --format png",
-            )),
-            None => FileFormat::from_path(output).map(Some),
-        }
-    }
-
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
         let args = self.args;

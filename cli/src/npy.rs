@@ -62,16 +62,7 @@ impl Value for f64 {
     const KIND: &'static str = "f8";
 }
 
-/// The axes of an array: `y` are rows, `x` columns, `z` slices and `c` channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Axes {
-    Yx,
-    Yxc,
-    Zyx,
-    Zyxc,
-}
-
-/// Reads the slices of an array as pictures, or the slice that `--page` asks for.
+/// Reads an array as pictures: its slices, or the one that `--page` asks for.
 pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut reader = io::BufReader::new(source);
     let mut header = Header::read(&mut reader)?;
@@ -131,7 +122,7 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     Ok(document)
 }
 
-/// The layout of an array that the file holds in C order, so that its rows can be read one by one.
+/// An array whose rows lie in the file in memory order.
 pub(crate) struct Rows {
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,

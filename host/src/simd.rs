@@ -126,9 +126,9 @@ impl Isa {
     }
 }
 
-/// Code that is compiled for each instruction set. Every implementation and every function it calls
-/// is `#[inline(always)]`.
-pub(crate) trait Work {
+/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and
+/// so is all that it calls.
+pub(crate) trait Vectorized {
     type Output;
 
     /// `V` is the number of adjacent vectors in registers for several rows of sums, `W` for one
@@ -139,7 +139,7 @@ pub(crate) trait Work {
 /// A vector of floats of one type.
 ///
 /// # Safety
-/// Call its methods in a [`Work`] only: there the processor has the instructions.
+/// Its methods are called in a [`Vectorized`] only, so that the processor has the instructions.
 pub(crate) unsafe trait Vector: Copy {
     type Float: Float;
 

@@ -8,9 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::plan::dims;
-
-/// The address of the first value. This function neither reads nor writes there.
+/// The first value's address, which nothing is read from or written to here.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
     let object: *mut PyArrayObject = array.as_array_ptr();
     // SAFETY: the pointer is a NumPy array's object, which `array` keeps alive.

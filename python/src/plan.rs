@@ -554,44 +554,6 @@ pub(crate) struct Layout {
 // SAFETY: a `Layout` only holds an address. Code that dereferences it states why that is allowed.
 unsafe impl Sync for Layout {}
 
-/// Height, width and channels of a shape, and the strides of these three axes.
-///
-/// # Errors
-/// `ValueError` unless the array has two dimensions, or three of which `axis` is one.
-pub(crate) fn dims<T: Copy>(
-    shape: &[usize],
-    strides: &[T],
-    axis: isize,
-    one: T,
-) -> PyResult<([usize; 3], [T; 3])> {
-    if shape.contains(&0) {
-        return Err(PyValueError::new_err(format!(
-            "the image's shape is {shape:?}: every extent is at least 1"
-        )));
-    }
-    match *shape {
-        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
-        [_, _, _] => {
-            let channels = match axis {
-                -3..=2 => axis.rem_euclid(3) as usize,
-                _ => {
-                    return Err(PyValueError::new_err(format!(
-                        "axis is {axis}: from -3 to 2 for three dimensions"
-                    )));
-                }
-            };
-            let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
-            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
-        }
-        _ => {
-            let dims = shape.len();
-            Err(PyValueError::new_err(format!(
-                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
-            )))
-        }
-    }
-}
-
 impl Layout {
     /// The layout, or `None` if a plan cannot take the rows of pixels or of planes in place.
     fn of(

@@ -7,41 +7,6 @@ use super::options::Raw;
 use crate::limits::Limits;
 use crate::picture::{Document, Picture, Pixels};
 
-/// The content of a file without a header.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Raw {
-    pub(crate) shape: Shape,
-    pub(crate) scalar: Scalar,
-}
-
-impl Raw {
-    /// Reads `WxHxC[:TYPE]`.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        let complaint = "a width, a height and a number of channels are needed, and u8, u16 or f32 after a colon unless the \
-            values are u8, as in 1024x1024x3 or 640x480x1:u16";
-        let (extents, scalar) = text.split_once(':').unwrap_or((text, "u8"));
-        let scalar = match scalar {
-            "u8" => Scalar::U8,
-            "u16" => Scalar::U16,
-            "f32" => Scalar::F32,
-            _ => return Err(complaint),
-        };
-        let numbers: Option<Vec<usize>> =
-            extents.split('x').map(|number| number.parse().ok()).collect();
-        match numbers.as_deref() {
-            // The number of channels cannot be guessed.
-            Some(
-                &[
-                    width @ 1..=0x2000_0000,
-                    height @ 1..=0x2000_0000,
-                    channels @ 1..=Shape::MAX_CHANNELS,
-                ],
-            ) => Ok(Self { shape: Shape { width, height, channels }, scalar }),
-            _ => Err(complaint),
-        }
-    }
-}
-
 pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result<Picture> {
     let Raw { shape: Shape { width, height, channels }, scalar } = raw;
     let bytes_per_pixel = (channels * scalar.bytes()) as u64;

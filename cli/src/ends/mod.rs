@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! walk the picture
-//! while there are bytes:
-//!     pass over zeros, then over a picture or a video if one begins here, else to the end
+//! while there are bytes: pass over zeros, then over a picture or a video if one begins
+//!   here, else to the end
 //! ```
 
 mod input;
@@ -21,25 +21,6 @@ use std::io::{self, BufReader, Read, Seek};
 pub(crate) use input::{Bytes, Input, spool};
 pub(crate) use kind::Kind;
 use walk::Walk;
-
-/// A format with a signature at its start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Png,
-    Jpeg,
-    Npy,
-    Pnm,
-    Bmp,
-    Gif,
-    WebP,
-    Qoi,
-    Farbfeld,
-    Hdr,
-    Exr,
-    Tiff,
-    /// An MP4 video or a HEIC picture. The tool reads neither.
-    Video,
-}
 
 struct Format {
     kind: Kind,

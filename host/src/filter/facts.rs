@@ -4,7 +4,10 @@ use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// At most one value of each type. Clones share the cache.
+/// A value with its type.
+type Fact = (TypeId, Arc<dyn Any + Send + Sync>);
+
+/// One value of each type that was asked for. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Facts(Arc<Mutex<Vec<Fact>>>);
 
