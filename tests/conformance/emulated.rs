@@ -51,14 +51,13 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// The most useful lines of a failed run: the emulator's, and the first few failures.
+/// The most useful lines of a failed run: the emulator's, and those from the first failure on.
 fn essence(output: &Output) -> String {
     let text = text(output);
-    let telling = |line: &&str| {
-        line.starts_with("emulator:") || line.contains("border ") || line.contains("error")
-    };
-    let lines: Vec<_> = text.lines().filter(telling).take(12).collect();
-    if lines.is_empty() { text } else { lines.join("\n") }
+    let of_emulator = text.lines().filter(|line| line.starts_with("emulator:"));
+    let failures = text.lines().skip_while(|line| *line != "failures:").skip(1);
+    let lines: Vec<_> = of_emulator.chain(failures).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { text } else { lines[..lines.len().min(12)].join("\n") }
 }
 
 /// Runs every test of the GPU on a device with asynchronous copies and room for the largest tiles,
