@@ -125,9 +125,13 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 
-    /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect,
-    /// reflect101 (or mirror), wrap or keep
-    #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
+    #[arg(
+        long,
+        help = format!("Rule for pixels outside the picture: {}", Border::NAMES),
+        default_value_t,
+        allow_hyphen_values = true,
+        help_heading = "Filter"
+    )]
     pub(crate) border: Border,
 
     /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each

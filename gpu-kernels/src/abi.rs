@@ -11,6 +11,9 @@ pub mod scalar {
     /// 16-bit floating-point numbers, IEEE 754 binary16.
     pub const F16: u32 = 3;
 
+    /// All types.
+    pub const ALL: [u32; 4] = [F32, U8, U16, F16];
+
     /// Bytes of a value.
     #[inline(always)]
     pub const fn bytes(scalar: u32) -> i32 {
@@ -181,7 +184,7 @@ impl Region {
 }
 
 /// The operation on a sum before it is stored: `|sum * scale + offset|`, each part if its flag is
-/// set. Pixels that [`crate::border::KEEP`] copies are stored unchanged.
+/// set. Pixels that a border copies are stored unchanged.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epilogue {

@@ -14,13 +14,22 @@ pub const WRAP: u32 = 4;
 /// An output pixel whose window leaves the image is a copy of the input pixel.
 pub const KEEP: u32 = 5;
 
+/// All rules.
+pub const ALL: [u32; 6] = [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP];
+
+/// Whether an output pixel whose window leaves the image is a copy of the input pixel.
+#[inline(always)]
+pub const fn copies(mode: u32) -> bool {
+    mode == KEEP
+}
+
 /// [`resolve`]'s result for a pixel that has the border's value.
 pub const OUTSIDE: i32 = -1;
 
 /// Maps coordinate `i` to `0..n`, or to [`OUTSIDE`].
 ///
-/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`],
-/// the result of a window that leaves the image is not used. Such coordinates resolve as
+/// Exact for any distance from the image: reflections repeat as often as needed. Where a border
+/// [`copies`], the sum of a window that leaves the image is not used. Such coordinates resolve as
 /// [`REPLICATE`], so that a kernel may still read there.
 #[inline(always)]
 pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {

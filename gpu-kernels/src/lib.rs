@@ -17,7 +17,7 @@
 //! | weighted | `weighted.rs` | colours weighted by alpha |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
-//! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the
+//! `kernels/keep.rs` restores the pixels that a border copies; `kernels/peak.rs` measures the
 //! device's arithmetic. `tile/` moves pixels between an image and registers or shared memory:
 //! `view.rs` reads through the border rule and writes; `ring.rs`, `parted.rs` and `flat.rs` load
 //! image rows for the sliding kernels. `device/` is the GPU.

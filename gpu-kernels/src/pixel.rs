@@ -1,8 +1,15 @@
 //! Stored pixels: conversion between a stored value and the f32 that kernels compute with.
 
 pub(crate) use crate::abi::scalar::{F16, F32, U8, U16, bytes};
-use crate::abi::{Doubts, Pass};
+use crate::abi::{Doubts, Pass, scalar};
 use crate::device::*;
+
+// In this crate, the arm `_` of a match on a stored type stands for f16, or for u16 and f16.
+const _: () = assert!(
+    scalar::ALL.len() == 4,
+    "a stored type was added: it needs an arm in each match on one, here and in tile/view.rs, \
+     tile/parted.rs, tile/flat.rs and kernels/fourier/holes.rs"
+);
 
 /// Adding it to a number from 0 to 2^23 rounds that number to an integer, ties to even, and leaves
 /// the integer in the lowest bits.

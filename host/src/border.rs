@@ -36,6 +36,37 @@ pub enum Border {
 }
 
 impl Border {
+    /// The names that `Border` is read from.
+    pub const NAMES: &str = "constant, constant:VALUE, replicate (or nearest, edge), reflect, \
+                             reflect101 (or mirror), wrap, keep";
+
+    /// The index in `0..n` that the rule finds for `index`; `None` for a constant. As
+    /// [`gpu_kernels::border::resolve`], for arrays of any size.
+    pub(crate) fn resolve(self, index: isize, n: isize) -> Option<isize> {
+        if (0..n).contains(&index) {
+            return Some(index);
+        }
+        match self {
+            Self::Constant(_) => None,
+            Self::Replicate | Self::Keep => Some(index.clamp(0, n - 1)),
+            Self::Wrap => Some(index.rem_euclid(n)),
+            Self::Reflect => {
+                let folded = index.rem_euclid(2 * n);
+                Some(folded.min(2 * n - 1 - folded))
+            }
+            Self::Reflect101 if n == 1 => Some(0),
+            Self::Reflect101 => {
+                let folded = index.rem_euclid(2 * n - 2);
+                Some(folded.min(2 * n - 2 - folded))
+            }
+        }
+    }
+
+    /// The value outside the image; 0 under a rule that finds a pixel.
+    pub(crate) fn constant(self) -> f64 {
+        if let Self::Constant(value) = self { value } else { 0.0 }
+    }
+
     /// # Errors
     /// [`Error::Parameter`] if the constant outside the image is not an integer from 0 to 255.
     pub(crate) fn check_is_byte(self) -> Result<()> {
@@ -55,20 +86,20 @@ impl Border {
 
     /// The rule's code in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
-        match self {
-            Self::Constant(value) => (rule::CONSTANT, value as f32),
-            Self::Replicate => (rule::REPLICATE, 0.0),
-            Self::Reflect => (rule::REFLECT, 0.0),
-            Self::Reflect101 => (rule::REFLECT_101, 0.0),
-            Self::Wrap => (rule::WRAP, 0.0),
-            Self::Keep => (rule::KEEP, 0.0),
-        }
+        let code = match self {
+            Self::Constant(_) => rule::CONSTANT,
+            Self::Replicate => rule::REPLICATE,
+            Self::Reflect => rule::REFLECT,
+            Self::Reflect101 => rule::REFLECT_101,
+            Self::Wrap => rule::WRAP,
+            Self::Keep => rule::KEEP,
+        };
+        (code, self.constant() as f32)
     }
 }
 
-/// Reads `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
-/// SciPy's and NumPy's names are accepted: `mirror` for `reflect101`, `nearest` and `edge` for
-/// `replicate`.
+/// Reads one of [`Border::NAMES`]; `constant` alone is `constant:0`. SciPy's and NumPy's names are
+/// accepted: `mirror` for `reflect101`, `nearest` and `edge` for `replicate`.
 ///
 /// ```
 /// use apron::Border;
@@ -81,13 +112,10 @@ impl std::str::FromStr for Border {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let unknown = || {
-            Error::Parameter {
+        let unknown = || Error::Parameter {
             name: "border",
             value: text.to_owned(),
-            expected: "one of constant, constant:VALUE, replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap, keep"
-                .to_owned(),
-        }
+            expected: format!("one of {}", Self::NAMES),
         };
         match text {
             "constant" => Ok(Self::Constant(0.0)),
@@ -121,6 +149,21 @@ impl std::fmt::Display for Border {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_and_kernels_find_the_same_pixel() {
+        use Border::{Constant, Keep, Reflect, Reflect101, Replicate, Wrap};
+
+        for border in [Constant(1.0), Replicate, Reflect, Reflect101, Wrap, Keep] {
+            for (n, i) in (1..9).flat_map(|n| (-40..40).map(move |i| (n, i))) {
+                let mode = border.code().0;
+                let found = rule::resolve(mode, i, n);
+                let of_host = border.resolve(i as isize, n as isize);
+                assert_eq!(of_host.map_or(rule::OUTSIDE, |i| i as i32), found, "{border}: {i}/{n}");
+                assert_eq!(rule::resolve_briefly(mode, i, n), found, "{border}: {i}/{n}");
+            }
+        }
+    }
 
     #[test]
     fn what_lies_outside_of_bytes_is_a_byte() {

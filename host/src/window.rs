@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpu_kernels::border::{self as rule, KEEP};
+use gpu_kernels::border as rule;
 
 use crate::image::{ImageView, Pixel, Shape};
 use crate::{Border, Filter};
@@ -48,7 +48,7 @@ impl Window {
     }
 
     /// Copies source pixels to the results of row `y` that are not computed: channels from
-    /// `filtered` on, and pixels that [`Border::Keep`] keeps. `part` holds the columns `columns` of
+    /// `filtered` on, and pixels that the border copies. `part` holds the columns `columns` of
     /// the row.
     pub(crate) fn restore<S: Pixel, D: Pixel>(
         &self,
@@ -68,7 +68,7 @@ impl Window {
                 copy(&mut out[filtered..], &row[filtered..]);
             }
         }
-        if self.border == KEEP {
+        if rule::copies(self.border) {
             let inside = self.anchor_x..(width + self.anchor_x + 1).saturating_sub(self.cols);
             let (left, right) = match self.leaves_rows(y, height) || inside.is_empty() {
                 true => (columns.end, columns.end),

@@ -1,6 +1,7 @@
 //! One pass over an array, for `apron.ndimage`.
 
-use apron::passes::{self, Array, Kind, Mode, Reach, Sums};
+use apron::Border;
+use apron::passes::{self, Array, Kind, Reach, Sums};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -9,13 +10,13 @@ use crate::array;
 use crate::filter::error;
 use crate::threads::without_lock;
 
-fn mode(name: &str, cval: f64) -> PyResult<Mode> {
-    Ok(match name {
-        "reflect" | "grid-mirror" => Mode::Reflect,
-        "constant" | "grid-constant" => Mode::Constant(cval),
-        "nearest" => Mode::Nearest,
-        "mirror" => Mode::Mirror,
-        "wrap" | "grid-wrap" => Mode::Wrap,
+fn border(mode: &str, cval: f64) -> PyResult<Border> {
+    Ok(match mode {
+        "reflect" | "grid-mirror" => Border::Reflect,
+        "constant" | "grid-constant" => Border::Constant(cval),
+        "nearest" => Border::Replicate,
+        "mirror" => Border::Reflect101,
+        "wrap" | "grid-wrap" => Border::Wrap,
         // SciPy's message, which programs may look for.
         _ => return Err(PyRuntimeError::new_err("boundary mode not supported")),
     })
@@ -72,7 +73,7 @@ fn run(
     output: &Bound<'_, PyUntypedArray>,
     reach: &[Reach],
     sums: &Sums,
-    mode: Mode,
+    border: Border,
 ) -> PyResult<()> {
     if input.shape() != output.shape() {
         return Err(PyRuntimeError::new_err("output shape not correct"));
@@ -80,7 +81,7 @@ fn run(
     array::check_writeable(output)?;
     if array::overlap(input, output) {
         let temporary = input.py().import("numpy")?.call_method1("empty_like", (output,))?;
-        run(input, temporary.cast()?, reach, sums, mode)?;
+        run(input, temporary.cast()?, reach, sums, border)?;
         return output.set_item(pyo3::types::PyEllipsis::get(input.py()), temporary);
     }
     let (source, target) = (memory(input)?, memory(output)?);
@@ -88,7 +89,7 @@ fn run(
     // two arrays share none. The caller promises that no other thread writes to them meanwhile, as
     // for every function of NumPy that releases the GIL.
     without_lock(input.py(), || unsafe {
-        passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(()))
+        passes::filter(&source, &target, reach, sums, border, &|_, _| Ok(()))
     })?
     .map_err(error)
 }
@@ -133,7 +134,7 @@ pub(crate) fn correlate1d(
     }
     let reach = along(input, axis, taps.len(), origin)?;
     let sums = sums_along(&taps);
-    run(input, output, &reach, &sums, self::mode(mode, cval)?)
+    run(input, output, &reach, &sums, border(mode, cval)?)
 }
 
 /// A running mean along one axis.
@@ -152,7 +153,7 @@ pub(crate) fn uniform_filter1d(
         1 => sums_along(&[1.0]),
         _ => Sums::Running { axis, size },
     };
-    run(input, output, &reach, &sums, self::mode(mode, cval)?)
+    run(input, output, &reach, &sums, border(mode, cval)?)
 }
 
 /// Correlates with a window of as many dimensions as the array. Taps of at most f64's epsilon are
@@ -174,5 +175,5 @@ pub(crate) fn correlate(
     let reach = reach.collect::<PyResult<Vec<_>>>()?;
     let taps =
         window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
-    run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, self::mode(mode, cval)?)
+    run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, border(mode, cval)?)
 }

@@ -169,7 +169,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                     r += 1;
                 }
                 Target::late(pass).write(x, y, sum);
-            } else if leaves && opaque(pass.border as i32) as u32 == border::KEEP {
+            } else if leaves && border::copies(opaque(pass.border as i32) as u32) {
                 Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 // Opaque, so that the compiler computes nothing of the border rule early: the loop
@@ -235,7 +235,7 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
                 let sums = pixels.sums::<PER>();
                 let target = Target::late(pass);
                 target.write_column(x, y, 1, sums);
-                if pass.border == border::KEEP {
+                if border::copies(pass.border) {
                     let beside = border::leaves(x - window.anchor_x, extent.cols(), pass.width);
                     let mut y = opaque(y);
                     let end = y + PER as i32;

@@ -7,8 +7,8 @@
 //! longer, and the last strips determine the launch's end. Order: as `sliding.rs` and `fused.rs`.
 //! Factors of taps and sums are powers of two, so the bits are the same, too. Taps: in the constant
 //! bank, at compile-time positions. The taps of a window, or of a row, are times `TAP_SCALE`,
-//! except for f16. Limits: those of `tile/flat.rs`; K x K taps, odd K; anchor column K / 2. KEEP is
-//! left to `keep.rs`.
+//! except for f16. Limits: those of `tile/flat.rs`; K x K taps, odd K; anchor column K / 2. Copies
+//! at the border are left to `keep.rs`.
 
 use crate::abi::scalar::{F16, F32, U8, U16};
 use crate::abi::{Pass, Taps};

@@ -5,7 +5,7 @@
 //! then the column pass, each one accumulator, taps ascending, fused multiply-add: the same bits as
 //! `separable.rs`. Taps: in the constant bank, the row's, then the column's, at compile-time
 //! positions. Limits: as many taps in the row as in the column, odd; anchor column K / 2; the
-//! source as for `sliding.rs`. KEEP is left to `keep.rs`.
+//! source as for `sliding.rs`. Copies at the border are left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;

@@ -16,7 +16,7 @@
 //! between two bytes; the nearest, that of 255 * 256, is 16 units in the last place away. Taps: the
 //! weights of a side and of the centre; in `gradient_flat_cN` and `gradient_floats_cN` times
 //! `TAP_SCALE` (`tile/flat.rs`). Limits: those of the files above; the value outside an image of
-//! bytes is a byte; KEEP is left to `keep.rs`, except in `gradient_any`.
+//! bytes is a byte; copies at the border are left to `keep.rs`, except in `gradient_any`.
 
 use crate::abi::{Pass, Taps};
 use crate::border;
@@ -90,7 +90,7 @@ kernel! {
         let x = pass.region.x0 + block_x() * block_width() + thread_x();
         let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
         while x < pass.region.x1 && y < pass.region.y1 {
-            if pass.border == border::KEEP && leaves(&pass, x, y) {
+            if border::copies(pass.border) && leaves(&pass, x, y) {
                 target.write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 let weights = [side, centre];

@@ -1,9 +1,9 @@
-//! Copies pixels: those that a KEEP border copies from the source, for kernels that leave them out,
+//! Copies pixels: those that a border copies from the source, for kernels that leave them out,
 //! and whole channels.
 //!
-//! Thread mapping: a block of 32 x 8 threads, a warp a row. Under KEEP its lanes copy the row's
-//! pixels left of where the window lies inside the image and right of it, or the whole row where
-//! the window leaves the image above or below.
+//! Thread mapping: a block of 32 x 8 threads, a warp a row. Where a border copies, its lanes copy
+//! the row's pixels left of where the window lies inside the image and right of it, or the whole
+//! row where the window leaves the image above or below.
 
 use crate::abi::{Pass, Window};
 use crate::border;

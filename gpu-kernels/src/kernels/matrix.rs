@@ -17,7 +17,7 @@
 //! Rounding: with one or two digits exact, half to even. With three, taps may be off by half of the
 //! last digit's unit. If that or the cut in joining could change the byte, the result goes to the
 //! pass's list. Limits: bytes to bytes, no epilogue; up to 65536 taps, so that no sum overflows;
-//! rows for 16 results in shared memory; a byte outside the image. KEEP is left to `keep.rs`.
+//! rows for 16 results in shared memory; a byte outside the image. Copies at the border: `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;

@@ -16,8 +16,8 @@
 //!
 //! After an estimate, `passes_verdict` counts the results in the pass's list. If there are few, the
 //! passes return at once; else the list is emptied. Without a list the passes always compute.
-//! Limits: bytes to bytes, no epilogue; the value outside the image is a byte. KEEP is left to
-//! `keep.rs`.
+//! Limits: bytes to bytes, no epilogue; the value outside the image is a byte. Copies at the border
+//! are left to `keep.rs`.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;

@@ -700,7 +700,7 @@ impl Segment {
         Self { number, count, is_all, quads }
     }
 
-    /// Pixel `i`, or [`Pixel::NONE`] beyond the end or where KEEP copies the source.
+    /// Pixel `i`, or [`Pixel::NONE`] beyond the end or where the border copies the source.
     ///
     /// # Safety
     /// The pass has a list.
@@ -736,7 +736,7 @@ impl Segment {
                 }
             }
         };
-        if pass.border == border::KEEP && result.leaves(pass, window) {
+        if border::copies(pass.border) && result.leaves(pass, window) {
             Pixel::NONE
         } else {
             result

@@ -17,7 +17,7 @@
 //!
 //! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Limits: bytes to
 //! bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23,
-//! below 2^14 in near entries; the value outside the image is a byte. KEEP is left to `keep.rs`.
+//! below 2^14 in near entries; the value outside the image is a byte. Copies at the border: `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;

@@ -16,8 +16,8 @@
 //! multiply-add; the intermediate image is f32. Two terms have an intermediate image each: for each
 //! tap row, the first term's product, then the second's; at last `Pass::point` times the original
 //! pixel. Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's
-//! outside value is the filtered value of a row outside (from the host). Under KEEP the column pass
-//! copies from the original image.
+//! outside value is the filtered value of a row outside (from the host). Where a border copies, the
+//! column pass copies from the original image.
 
 use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;
@@ -364,8 +364,8 @@ unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32)
     unsafe { load_tile::<4>(pass, tile, WARP, (left, first), (WARP, count), pass.region.x1) };
 }
 
-/// Stores a thread's sums in column `x`, from row `y` down in steps of `apart` rows; under KEEP,
-/// copied pixels where the window leaves the image.
+/// Stores a thread's sums in column `x`, from row `y` down in steps of `apart` rows; under a
+/// border that copies, copied pixels where the window leaves the image.
 ///
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores to these places.
@@ -384,7 +384,7 @@ unsafe fn finish(
     let target = Target::late(pass);
     // SAFETY: `x` lies in the region.
     unsafe { target.write_column(x, y, apart, sums) };
-    if pass.border == border::KEEP {
+    if border::copies(pass.border) {
         let beside = border::leaves(x - window.anchor_x, window.cols, pass.width);
         let original = Source::of(original, pass);
         let mut y = opaque(y);

@@ -17,7 +17,7 @@
 //! Arithmetic: see [`Bands`]. The host states the bound of the cut; results so near to a tie that
 //! the cut could change the byte go to the pass's list. Limits: bytes to bytes, no epilogue; shared
 //! memory holds a result's blocks and the rows in flight; the value outside the image is a byte.
-//! KEEP is left to `keep.rs`.
+//! Copies at the border are left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;

@@ -10,8 +10,9 @@
 //! Order: as `direct.rs`, and the same bits. The sums of an output row take its tap rows from top
 //! to bottom, and each row's taps from left to right. Taps: in the constant bank, at compile-time
 //! positions. Limits: odd K, anchor column K / 2; f32: the source plain (`tile/view.rs`), its rows
-//! aligned to 16 bytes; 8 and 16 bits: at most 4 channels. KEEP is left to `keep.rs`. Cost beyond
-//! K * K multiply-adds a pixel: a fraction (K - 1) / `rows` is done twice, where strips meet.
+//! aligned to 16 bytes; 8 and 16 bits: at most 4 channels. Copies at the border are left to
+//! `keep.rs`. Cost beyond K * K multiply-adds a pixel: a fraction (K - 1) / `rows` is done twice,
+//! where strips meet.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;

@@ -10,7 +10,8 @@
 //! by fused multiply-add. `separable_columns_summed` gives the same bits. Taps: in the constant
 //! bank, at compile-time positions: the rows, interleaved tap by tap, then the columns, so that one
 //! fetch gets the taps of both terms. Limits: planes of f32; as many taps in the rows as in the
-//! columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is left to `keep.rs`.
+//! columns, odd; anchor column K / 2; the source as for `sliding.rs`. Copies at the border are left
+//! to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;

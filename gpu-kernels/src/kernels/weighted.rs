@@ -78,7 +78,7 @@ unsafe fn each_pixel(pass: &Pass, window: &Window, sums: &impl Sums, colours: i3
             let leaves = border::leaves(x - window.anchor_x, window.cols, pass.width)
                 || border::leaves(y - window.anchor_y, window.rows, pass.height);
             let mut c = opaque(0);
-            if leaves && pass.border == border::KEEP {
+            if leaves && border::copies(pass.border) {
                 while c <= colours {
                     let source = Source::of_channel(&pass.src, pass, first + c);
                     Target::of_channel(pass, first + c).write_plain(

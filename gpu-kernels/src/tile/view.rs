@@ -195,7 +195,7 @@ impl<'a> Source<'a> {
     /// The pixel lies in the image and is in memory.
     #[inline(always)]
     pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
-        // Hidden, so that nothing is computed ahead for the few pixels that KEEP copies.
+        // Hidden, so that nothing is computed ahead for the few pixels that a border copies.
         // SAFETY: as the caller promised.
         unsafe {
             load_value(
@@ -531,7 +531,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores a value without the epilogue at `(x, y)`: a pixel that KEEP copies, or the partial
+    /// Stores a value without the epilogue at `(x, y)`: a pixel that the border copies, or the partial
     /// sum of a window.
     ///
     /// # Safety

@@ -16,7 +16,7 @@ pub(super) mod mean;
 
 use std::ops::Range;
 
-use gpu_kernels::border::KEEP;
+use gpu_kernels::border::copies;
 
 use super::bands::band;
 use super::cost::{Cost, bands, results};
@@ -170,7 +170,7 @@ fn by_columns<C: Count>(
         for (y, out) in (first..).zip(rows) {
             let entering = row(y + window.rows - 1);
             same.add(entering);
-            match above.filter(|_| same.count > window.rows && window.border != KEEP) {
+            match above.filter(|_| same.count > window.rows && !copies(window.border)) {
                 // The row that leaves is the same too, so no sum changes.
                 Some(above) => out.copy_from_slice(above),
                 None => {

@@ -1,23 +1,23 @@
-//! Copies the pixels that a KEEP border keeps, for kernels that do not do it, and whole channels:
+//! Copies the pixels that a border copies, for kernels that do not do it, and whole channels:
 //! launches `gpu-kernels/src/kernels/keep.rs`.
 
 use gpu_kernels::abi::Pass;
-use gpu_kernels::border::{KEEP, REPLICATE};
+use gpu_kernels::border::{REPLICATE, copies};
 use gpu_kernels::kernels::keep::{BLOCK, copy_pixels, keep_edges};
 
 use super::prepared::PassJob;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 
-/// The pass for a kernel that leaves KEEP to [`restore`]: any other rule serves, as [`restore`]
-/// overwrites the results there.
+/// The pass for a kernel that leaves copies to [`restore`]: any rule that copies nothing serves, as
+/// [`restore`] overwrites the results there.
 pub(super) fn left_out(pass: Pass) -> Pass {
-    Pass { border: if pass.border == KEEP { REPLICATE } else { pass.border }, ..pass }
+    Pass { border: if copies(pass.border) { REPLICATE } else { pass.border }, ..pass }
 }
 
-/// Copies the pixels that a KEEP border keeps; does nothing under another.
+/// Copies the pixels that the border copies.
 pub(super) fn restore(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-    if job.pass.border != KEEP {
+    if !copies(job.pass.border) {
         return Ok(());
     }
     // One block takes whole rows.

@@ -294,7 +294,7 @@ impl ColumnPass {
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory; the column pass finds every row that it reads
-        // in the images, and the image before it where KEEP copies from.
+        // in the images, and the image before it where the border copies from.
         unsafe {
             match *self {
                 Self::Known { entry, .. } => {

@@ -70,7 +70,7 @@ pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost 
     Cost { rank, time: slower * own }
 }
 
-/// The names of two tables' entries, and of the kernel that restores what KEEP copies.
+/// The names of two tables' entries, and of the kernel that restores what a border copies.
 pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
     let parted =
         table.iter().flat_map(|strip| strip.parted).flatten().map(|parted| parted.entry.name());

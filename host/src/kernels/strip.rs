@@ -155,8 +155,8 @@ pub(super) fn height_of_strips(heights: &[u32], besides: f64, waves: impl Fn(u32
     heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights")
 }
 
-/// Enqueues a kernel that slides down strips, then, for a KEEP border, the kernel that copies
-/// pixels. The strips have the height that ends soonest.
+/// Enqueues a kernel that slides down strips, then, for a border that copies, the kernel
+/// that copies pixels. The strips have the height that ends soonest.
 ///
 /// # Safety
 /// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the

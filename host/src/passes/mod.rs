@@ -20,61 +20,6 @@ use sums::{Offsets, compute};
 use crate::threads::{self, Effort};
 use crate::{Border, Error, Result};
 
-/// The values outside the array.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
-    /// This value.
-    Constant(f64),
-    /// The nearest element at the edge.
-    Nearest,
-    /// The array mirrored at the edge, with the edge element repeated.
-    Reflect,
-    /// The array mirrored at the edge element, which is not repeated.
-    Mirror,
-    /// The array repeated periodically.
-    Wrap,
-}
-
-impl Mode {
-    /// The index in `0..n` whose element stands for `index`; `None` for a constant.
-    fn resolve(self, index: isize, n: isize) -> Option<isize> {
-        if (0..n).contains(&index) {
-            return Some(index);
-        }
-        match self {
-            Self::Constant(_) => None,
-            Self::Nearest => Some(index.clamp(0, n - 1)),
-            Self::Wrap => Some(index.rem_euclid(n)),
-            Self::Reflect => {
-                let folded = index.rem_euclid(2 * n);
-                Some(folded.min(2 * n - 1 - folded))
-            }
-            Self::Mirror if n == 1 => Some(0),
-            Self::Mirror => {
-                let folded = index.rem_euclid(2 * n - 2);
-                Some(folded.min(2 * n - 2 - folded))
-            }
-        }
-    }
-
-    fn constant(self) -> f64 {
-        if let Self::Constant(value) = self { value } else { 0.0 }
-    }
-}
-
-/// [`Border::Keep`] computes no results at the border, and becomes [`Mode::Nearest`].
-impl From<Border> for Mode {
-    fn from(border: Border) -> Self {
-        match border {
-            Border::Constant(value) => Self::Constant(value),
-            Border::Replicate | Border::Keep => Self::Nearest,
-            Border::Reflect => Self::Reflect,
-            Border::Reflect101 => Self::Mirror,
-            Border::Wrap => Self::Wrap,
-        }
-    }
-}
-
 /// The window's extent in one dimension, relative to the element at the result's position.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reach {
@@ -158,7 +103,7 @@ struct Problem {
     outer: Vec<Dim>,
     u: Dim,
     v: Dim,
-    mode: Mode,
+    border: Border,
     /// Rows and columns of results per tile.
     rows: usize,
     cols: usize,
@@ -194,13 +139,13 @@ pub unsafe fn filter(
     target: &Array,
     reach: &[Reach],
     sums: &Sums,
-    mode: Mode,
+    border: Border,
     told: Told<'_>,
 ) -> Result<()> {
     if source.shape.contains(&0) {
         return Ok(());
     }
-    let problem = Problem::new(source, target, reach, sums, mode);
+    let problem = Problem::new(source, target, reach, sums, border);
     let tiles = (problem.u.len.div_ceil(problem.rows), problem.v.len.div_ceil(problem.cols));
     let jobs = problem.outer.iter().map(|dim| dim.len).product::<usize>() * tiles.0 * tiles.1;
     let work = problem.rows.saturating_mul(problem.cols).saturating_mul(4 + sums.taps());
@@ -229,7 +174,7 @@ pub unsafe fn filter(
 }
 
 impl Problem {
-    fn new(source: &Array, target: &Array, reach: &[Reach], sums: &Sums, mode: Mode) -> Self {
+    fn new(source: &Array, target: &Array, reach: &[Reach], sums: &Sums, border: Border) -> Self {
         let windowed = |axis: usize| reach[axis].extent() > 1;
         let mut dims: Vec<Dim> = (0..source.shape.len())
             .filter(|&axis| source.shape[axis] > 1 || windowed(axis))
@@ -275,7 +220,7 @@ impl Problem {
             .filter(|&index| dims[index].reach != plain)
             .max_by_key(|&index| dims[index].len);
         let u = windowed.or(dims.len().checked_sub(1)).map_or(alone(0), |index| dims.remove(index));
-        let mut problem = Self { outer: dims, u, v, mode, rows: 1, cols: 1 };
+        let mut problem = Self { outer: dims, u, v, border, rows: 1, cols: 1 };
         let slabs = problem.slabs();
         let (whole_u, whole_v) = match sums {
             // A running sum starts at the array's edge, so a tile spans the whole axis.
@@ -386,7 +331,7 @@ impl Problem {
                 let index = place - dim.reach.before + (rest % extent) as isize;
                 rest /= extent;
                 base = base
-                    .zip(self.mode.resolve(index, dim.len as isize))
+                    .zip(self.border.resolve(index, dim.len as isize))
                     .map(|(base, index)| base + index * dim.source);
             }
             match base {
@@ -394,7 +339,7 @@ impl Problem {
                 Some(base) => unsafe {
                     self.load(source.kind, source.data.offset(base), part, (row, col), (rows, cols))
                 },
-                None => part.fill(self.mode.constant()),
+                None => part.fill(self.border.constant()),
             }
         }
         resize(&mut buffers.sums, rows * cols)?;
@@ -458,8 +403,8 @@ impl Problem {
                 continue;
             }
             let line = &mut part[index * width..][..cols + v.reach.extent() - 1];
-            let Some(inside) = self.mode.resolve(first + index as isize, u.len as isize) else {
-                line.fill(self.mode.constant());
+            let Some(inside) = self.border.resolve(first + index as isize, u.len as isize) else {
+                line.fill(self.border.constant());
                 continue;
             };
             let base = source.wrapping_offset(inside * u.source);
@@ -475,11 +420,11 @@ impl Problem {
                     &mut line[from..to],
                 );
                 for index in (0..from).chain(to..line.len()) {
-                    match self.mode.resolve(start + index as isize, v.len as isize) {
+                    match self.border.resolve(start + index as isize, v.len as isize) {
                         Some(inside) => {
                             (kind.load)(base.offset(inside * v.source), 0, &mut line[index..=index])
                         }
-                        None => line[index] = self.mode.constant(),
+                        None => line[index] = self.border.constant(),
                     }
                 }
             }

@@ -8,8 +8,10 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
+use gpu_kernels::border::copies;
+
 use crate::image::{Image, ImageView, ImageViewMut, Number, Shape};
-use crate::passes::{self, Array, Mode, Reach, Sums};
+use crate::passes::{self, Array, Reach, Sums};
 use crate::pipeline::check_alpha;
 use crate::plan::{Channels, agree, pixels};
 use crate::progress::Call;
@@ -266,7 +268,7 @@ unsafe fn step(plan: &Plan, channels: Channels, source: &Array, target: &Array) 
                 let (from, to) = (source.part(2, 0..count), target.part(2, 0..count));
                 match plan.gradient {
                     Some(gradient) => work.gradient(gradient, &from, &to)?,
-                    None => work.correlate(&from, &to, Mode::from(plan.border))?,
+                    None => work.correlate(&from, &to, plan.border)?,
                 }
                 count
             }
@@ -275,7 +277,7 @@ unsafe fn step(plan: &Plan, channels: Channels, source: &Array, target: &Array) 
             let rest = filtered..shape.channels;
             work.copy(&source.part(2, rest.clone()), &target.part(2, rest))?;
         }
-        if plan.border == Border::Keep {
+        if copies(plan.border.code().0) {
             work.restore(source, target)?;
         }
     }
@@ -306,7 +308,7 @@ impl Step<'_> {
         target: &Array,
         reach: [Reach; 2],
         taps: Vec<(usize, f64)>,
-        mode: Mode,
+        border: Border,
     ) -> Result<()> {
         let number = self.done.replace(self.done.get() + 1);
         let at = |number: u64| self.pixels / self.passes * number.min(self.passes);
@@ -316,7 +318,9 @@ impl Step<'_> {
         let sums = Sums::InTurn { start: -0.0, taps };
         // SAFETY: the caller's promise.
         unsafe {
-            passes::filter(source, target, &reach, &sums, mode, &|done, all| stage.jobs(done, all))
+            passes::filter(source, target, &reach, &sums, border, &|done, all| {
+                stage.jobs(done, all)
+            })
         }
     }
 
@@ -326,14 +330,16 @@ impl Step<'_> {
     /// As for [`passes::filter`].
     unsafe fn copy(&self, source: &Array, target: &Array) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.pass(source, target, [Reach::default(); 2], vec![(0, 1.0)], Mode::Nearest) }
+        unsafe {
+            self.pass(source, target, [Reach::default(); 2], vec![(0, 1.0)], Border::Replicate)
+        }
     }
 
     /// Filters every channel.
     ///
     /// # Safety
     /// As for [`passes::filter`].
-    unsafe fn correlate(&self, source: &Array, target: &Array, mode: Mode) -> Result<()> {
+    unsafe fn correlate(&self, source: &Array, target: &Array, border: Border) -> Result<()> {
         let filter = &self.plan.filter;
         let Some(Products { point, terms }) = &self.products else {
             let places =
@@ -343,7 +349,7 @@ impl Step<'_> {
                 places.map(|(row, col)| filter.tap(row, col)),
             )?;
             // SAFETY: the caller's promise.
-            return unsafe { self.pass(source, target, reach(filter), taps, mode) };
+            return unsafe { self.pass(source, target, reach(filter), taps, border) };
         };
         let shape = shape_of(source);
         let mut lines = image_of(shape)?;
@@ -351,12 +357,12 @@ impl Step<'_> {
         // SAFETY: the caller's promise; images of their own are no part of anything else.
         unsafe {
             if let (0.0, [term]) = (*point, &terms[..]) {
-                return self.product(*term, source, &lines, target, mode);
+                return self.product(*term, source, &lines, target, border);
             }
             let (mut sum, mut more) = (image_of(shape)?, image_of(shape)?);
             for (number, &term) in terms.iter().enumerate() {
                 let into = if number == 0 { &mut sum } else { &mut more };
-                self.product(term, source, &lines, &Array::of_mut(&mut into.view_mut()), mode)?;
+                self.product(term, source, &lines, &Array::of_mut(&mut into.view_mut()), border)?;
                 if number > 0 {
                     each(&mut sum, &more, ADDITION, |sum, term| sum + term);
                 }
@@ -379,20 +385,20 @@ impl Step<'_> {
         source: &Array,
         lines: &Array,
         target: &Array,
-        mode: Mode,
+        border: Border,
     ) -> Result<()> {
         let taps = |taps: &[f64]| numbered(taps.len(), taps.iter().copied());
         let [down, across] = reach(&self.plan.filter);
         // Above and below the image, each line is that of a row of the constant.
-        let outside = match mode {
-            Mode::Constant(value) => {
-                Mode::Constant(row.iter().fold(-0.0, |sum, tap| sum + value * tap))
+        let outside = match border {
+            Border::Constant(value) => {
+                Border::Constant(row.iter().fold(-0.0, |sum, tap| sum + value * tap))
             }
             other => other,
         };
         // SAFETY: the caller's promise.
         unsafe {
-            self.pass(source, lines, [Reach::default(), across], taps(row)?, mode)?;
+            self.pass(source, lines, [Reach::default(), across], taps(row)?, border)?;
             self.pass(lines, target, [down, Reach::default()], taps(column)?, outside)
         }
     }
@@ -420,17 +426,17 @@ impl Step<'_> {
         };
         each_pixel(&mut weighted, &|colour, alpha| *colour *= alpha);
         let (from, to) = (Array::of(&weighted.view()), Array::of_mut(&mut sums.view_mut()));
-        let mode = Mode::from(self.plan.border);
-        let parts = match mode {
+        let border = self.plan.border;
+        let parts = match border {
             // Outside, the products are the constant's square, and alpha is the constant.
-            Mode::Constant(value) => {
-                vec![(0..last, Mode::Constant(value * value)), (last..last + 1, mode)]
+            Border::Constant(value) => {
+                vec![(0..last, Border::Constant(value * value)), (last..last + 1, border)]
             }
-            _ => vec![(0..last + 1, mode)],
+            _ => vec![(0..last + 1, border)],
         };
-        for (part, mode) in parts {
+        for (part, border) in parts {
             // SAFETY: likewise.
-            unsafe { self.correlate(&from.part(2, part.clone()), &to.part(2, part), mode)? };
+            unsafe { self.correlate(&from.part(2, part.clone()), &to.part(2, part), border)? };
         }
         each_pixel(&mut sums, &|colour, alpha| {
             *colour = if alpha == 0.0 { 0.0 } else { *colour / alpha }
@@ -449,11 +455,11 @@ impl Step<'_> {
         let down = vec![(0, -side), (1, -centre), (2, -side), (6, side), (7, centre), (8, side)];
         let shape = shape_of(source);
         let (mut dx, mut dy) = (image_of(shape)?, image_of(shape)?);
-        let (reach, mode) = (reach(&self.plan.filter), Mode::from(self.plan.border));
+        let (reach, border) = (reach(&self.plan.filter), self.plan.border);
         // SAFETY: the caller's promise; images of their own are no part of anything else.
         unsafe {
-            self.pass(source, &Array::of_mut(&mut dx.view_mut()), reach, across, mode)?;
-            self.pass(source, &Array::of_mut(&mut dy.view_mut()), reach, down, mode)?;
+            self.pass(source, &Array::of_mut(&mut dx.view_mut()), reach, across, border)?;
+            self.pass(source, &Array::of_mut(&mut dy.view_mut()), reach, down, border)?;
         }
         if gradient.is_angle() {
             // Where there is no slope, a -0 would turn the angle around.

@@ -61,7 +61,7 @@ impl Plan {
     }
 
     /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused
-    /// multiply-add and, if `absolute`, without its sign. Pixels that [`Border::Keep`] copies stay
+    /// multiply-add and, if `absolute`, without its sign. Pixels that the border copies stay
     /// as they are. For tests: the builder does not offer this yet.
     ///
     /// # Errors

@@ -249,11 +249,9 @@ pub(crate) fn wrapped(first: i64, rows: usize, height: usize) -> Vec<Range<usize
 
 #[cfg(test)]
 mod tests {
-    use gpu_kernels::border::{CONSTANT, KEEP, REFLECT, REFLECT_101, REPLICATE, WRAP, resolve};
+    use gpu_kernels::border::{self, WRAP, resolve};
 
     use super::*;
-
-    const MODES: [u32; 6] = [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP];
 
     /// Every row that a band's tiles read, by way of the border rule of the image that the kernel
     /// sees, is the one that the rule of the whole picture finds.
@@ -285,7 +283,7 @@ mod tests {
 
     #[test]
     fn bands_cover_the_picture_and_have_their_rows() {
-        for border in MODES {
+        for border in border::ALL {
             for height in 1..12 {
                 for (reach, anchor) in
                     (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor)))

@@ -383,7 +383,7 @@ struct Whole {
 
 #[cfg(test)]
 mod tests {
-    use gpu_kernels::border::{CONSTANT, KEEP, REFLECT, REFLECT_101, REPLICATE, WRAP, resolve};
+    use gpu_kernels::border::{self, resolve};
 
     use super::*;
 
@@ -393,7 +393,7 @@ mod tests {
     /// once, in order.
     #[test]
     fn chunks_have_the_rows_of_the_picture() {
-        for border in [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP] {
+        for border in border::ALL {
             for height in 1..12 {
                 for (reach, anchor) in
                     (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor)))
@@ -433,7 +433,7 @@ mod tests {
                     assert_eq!(found, right, "{cut:?} {chunk:?}: row {row} tap {tap}");
                 }
             }
-            if border != WRAP {
+            if border != border::WRAP {
                 let source = chunk.source[0].clone();
                 // What is held of it lies at its upper end, and what is new follows what was asked
                 // for last.

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use gpu_kernels::border::KEEP;
+use gpu_kernels::border::copies;
 
 use crate::Border;
 use crate::filter::OfBytes;
@@ -107,7 +107,7 @@ impl<'a> Resolver<'a> {
         if channel >= self.filtered {
             return None;
         }
-        if window.border == KEEP
+        if copies(window.border)
             && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height))
         {
             return Some(self.src.row(y)[x * shape.channels + channel]);

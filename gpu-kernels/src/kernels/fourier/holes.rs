@@ -12,8 +12,8 @@
 //! row. The block marks the holes under its windows in bit planes, one plane for each type of hole.
 //! It takes as many rows at a time as shared memory holds, and `WORDS` words of columns. The signs
 //! of the taps are bit planes too, so a few instructions test 32 taps. Shared memory: for each row
-//! a word that says whether it has holes, then the words of the four planes. Limits: KEEP is left
-//! to `keep.rs`.
+//! a word that says whether it has holes, then the words of the four planes. Limits: copies at the
+//! border are left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;

@@ -14,8 +14,8 @@
 //! all threads of one k1. Order of sums: fixed by the transforms. Error: see
 //! `host/src/kernels/lines.rs`. For each tile of a pair of rows the row pass stores a mark: a bound
 //! of its error in a sum. The column pass takes the maximum over its rows. Limits: one channel of a
-//! plane at a time; KEEP is left to `keep.rs`; the intermediate image is f32, with rows aligned to
-//! 8 bytes.
+//! plane at a time; copies at the border are left to `keep.rs`; the intermediate image is f32, with
+//! rows aligned to 8 bytes.
 
 use super::fft::{Complex, ZERO};
 use super::line::{EACH, FACTORS, Line};

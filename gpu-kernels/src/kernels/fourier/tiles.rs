@@ -15,7 +15,8 @@
 //! between rows.
 //!
 //! Error: that of two f32 transforms, relative to the largest pixel times the sum of all taps.
-//! Limits: KEEP is left to `keep.rs`; several parts need an f32 destination; BYTES takes one part.
+//! Limits: copies at the border are left to `keep.rs`; several parts need an f32 destination; BYTES
+//! takes one part.
 
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
