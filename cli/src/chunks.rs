@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use apron::{Error, Extra, Image, Pixel, Plan, RowSource, Scalar, Shape, f16};
+use apron::{Error, Extra, Image, Pixel, Plan, RowSource, Scalar, Shape, with_pixels};
 use image::metadata::Orientation;
 
 use crate::args::FilterArgs;
@@ -165,25 +165,13 @@ impl Array {
             .map_err(|error| Failure::at(&self.path, error))?;
         let lost = format
             .loses(&Picture { meta: self.meta.clone(), ..Picture::new(Pixels::U8(pixel)) }.into());
-        let nans = match target {
-            Scalar::U8 => self.from::<u8>(plan, path, format),
-            Scalar::U16 => self.from::<u16>(plan, path, format),
-            Scalar::F16 => self.from::<f16>(plan, path, format),
-            _ => self.from::<f32>(plan, path, format),
-        }?;
+        let nans = with_pixels!(self.scalar, S => with_pixels!(target, D => {
+            self.run::<S, D>(plan, path, format)?
+        }));
         Ok(lost.map(Note::Text).into_iter().chain(nans).collect())
     }
 
     /// Returns the number of NaN results, if the type has no NaN and there are any.
-    fn from<D: Pixel>(self, plan: &Plan, path: &Path, format: &FileFormat) -> Result<Option<Note>> {
-        match self.scalar {
-            Scalar::U8 => self.run::<u8, D>(plan, path, format),
-            Scalar::U16 => self.run::<u16, D>(plan, path, format),
-            Scalar::F16 => self.run::<f16, D>(plan, path, format),
-            _ => self.run::<f32, D>(plan, path, format),
-        }
-    }
-
     fn run<S: Pixel, D: Pixel>(
         mut self,
         plan: &Plan,
@@ -244,9 +232,8 @@ impl<P: Pixel> RowSource<P> for Array {
         if self.swapped {
             bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
         }
-        self.nan = self.nan
-            || matches!(P::SCALAR, Scalar::F16 | Scalar::F32)
-                && into.iter().any(|&value| is_wild(value));
+        self.nan =
+            self.nan || P::SCALAR.greatest().is_none() && into.iter().any(|&value| is_wild(value));
         Ok(())
     }
 

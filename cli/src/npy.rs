@@ -141,13 +141,7 @@ pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
         Axes::Yxc => true,
         Axes::Zyx | Axes::Zyxc => return None,
     };
-    let scalar = match &*header.kind {
-        "u1" => Scalar::U8,
-        "u2" => Scalar::U16,
-        "f2" => Scalar::F16,
-        "f4" => Scalar::F32,
-        _ => return None,
-    };
+    let scalar = *Scalar::ALL.iter().find(|scalar| scalar.numpy() == header.kind)?;
     let shape = match *header.shape {
         [height, width] => Shape { width, height, channels: 1 },
         [height, width, channels] => Shape { width, height, channels },
@@ -171,14 +165,8 @@ pub(crate) fn write_rows_header(
     shape: Shape,
     channel_axis: bool,
 ) -> io::Result<()> {
-    let kind = match scalar {
-        Scalar::U8 => u8::KIND,
-        Scalar::U16 => u16::KIND,
-        Scalar::F16 => f16::KIND,
-        _ => f32::KIND,
-    };
     let extents = [shape.height, shape.width, shape.channels];
-    write_header(writer, kind, &extents[..if channel_axis { 3 } else { 2 }])
+    write_header(writer, scalar.numpy(), &extents[..if channel_axis { 3 } else { 2 }])
 }
 
 /// Reads a header, up to the first value. Returns the size of all values in bytes.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use apron::threads;
-use apron::{Image, Number, Pixel, Scalar};
+use apron::{Image, Number, Pixel, Scalar, with_pixels};
 use clap::Args;
 
 use crate::extra::ByAlpha;
@@ -100,15 +100,11 @@ enum Range {
 
 /// The value that stands for white: the greatest of integers, 1 for floats.
 pub(crate) fn white(scalar: Scalar) -> f64 {
-    match scalar {
-        Scalar::U8 => 255.0,
-        Scalar::U16 => 65535.0,
-        _ => 1.0,
-    }
+    scalar.greatest().unwrap_or(1.0)
 }
 
 pub(crate) fn is_integer(scalar: Scalar) -> bool {
-    white(scalar) > 1.0
+    scalar.greatest().is_some()
 }
 
 impl Scaling {
@@ -200,12 +196,10 @@ impl Finish {
         to: Option<Scalar>,
     ) -> apron::Result<Pixels> {
         match to {
-            Some(Scalar::U8) => self.values(sums, filtered).map(Pixels::U8),
-            Some(Scalar::U16) => self.values(sums, filtered).map(Pixels::U16),
-            Some(Scalar::F16) => self.values(sums, filtered).map(Pixels::F16),
-            Some(Scalar::F32) => self.values(sums, filtered).map(Pixels::F32),
+            Some(to) => {
+                with_pixels!(to, P => self.values::<S, P>(sums, filtered).map(Pixels::from))
+            }
             None => self.values(sums, filtered).map(Pixels::F64),
-            Some(other) => Err(apron::Error::PixelFormat { format: other.to_string() }),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use apron::{
     Alpha, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step,
+    with_pixels,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -77,13 +78,7 @@ pub(crate) fn filtered(
     last: Last,
     target: Scalar,
 ) -> apron::Result<Pixels> {
-    match target {
-        Scalar::U8 => into(pipeline, pixels, last).map(Pixels::U8),
-        Scalar::U16 => into(pipeline, pixels, last).map(Pixels::U16),
-        Scalar::F16 => into(pipeline, pixels, last).map(Pixels::F16),
-        Scalar::F32 => into(pipeline, pixels, last).map(Pixels::F32),
-        other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    }
+    with_pixels!(target, P => into::<P>(pipeline, pixels, last).map(Pixels::from))
 }
 
 fn into<D: Pixel>(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Image<D>> {

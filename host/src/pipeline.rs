@@ -2,7 +2,7 @@
 
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
-use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
+use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::plan::auto::Where;
 #[cfg(feature = "gpu")]
@@ -10,7 +10,7 @@ use crate::plan::engines::On;
 use crate::plan::place::{CallSize, run};
 use crate::plan::ran::Launched;
 use crate::plan::{Channels, agree, pixels};
-use crate::{Alpha, Device, Error, Extra, Plan, Result};
+use crate::{Alpha, Device, Error, Extra, Plan, Result, with_pixels};
 
 /// A chain of plans: each filters the results of the plan before it. Each may have its own border
 /// and variant.

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
-use apron::{Alpha, ImageView, Layout, Pixel, Scalar, Shape, f16};
+use apron::{Alpha, ImageView, Layout, Pixel, Scalar, Shape, with_pixels};
 use numpy::{PyArray1, PyArrayDescr, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -50,28 +50,18 @@ impl Described {
 
 /// A type that kernels take, from its letter and size as in NumPy's `typestr`.
 fn scalar(kind: &str) -> PyResult<Scalar> {
-    Ok(match kind.trim_start_matches(['<', '|', '=']) {
-        "u1" => Scalar::U8,
-        "u2" => Scalar::U16,
-        "f2" => Scalar::F16,
-        "f4" => Scalar::F32,
-        _ => {
-            let message = format!(
-                "the device array's type is {kind}: uint8, uint16, float16 or float32 is needed; other numbers are filtered in float64 on \
-                 the CPU, as NumPy's arrays"
-            );
-            return Err(PyTypeError::new_err(message));
-        }
+    let numpy = kind.trim_start_matches(['<', '|', '=']);
+    Scalar::ALL.iter().copied().find(|scalar| scalar.numpy() == numpy).ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "the device array's type is {kind}: uint8, uint16, float16 or float32 is needed; other numbers are filtered in float64 on \
+             the CPU, as NumPy's arrays"
+        ))
     })
 }
 
-fn kind(scalar: Scalar) -> &'static str {
-    match scalar {
-        Scalar::U8 => "|u1",
-        Scalar::U16 => "<u2",
-        Scalar::F16 => "<f2",
-        _ => "<f4",
-    }
+fn kind(scalar: Scalar) -> String {
+    let order = if scalar.bytes() == 1 { '|' } else { '<' };
+    format!("{order}{}", scalar.numpy())
 }
 
 /// Another library's description of an array: address, type, shape, and strides in bytes.
@@ -327,7 +317,7 @@ impl DeviceArray {
     }
 
     fn described(&self, axis: isize) -> PyResult<Described> {
-        Described::new(self.address, kind(self.scalar), &self.shape, &self.strides, axis)
+        Described::new(self.address, &kind(self.scalar), &self.shape, &self.strides, axis)
     }
 }
 
@@ -346,12 +336,7 @@ impl DeviceArray {
     fn _of(array: &Bound<'_, PyAny>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
         let py = array.py();
         let copy = Self::_empty(array.getattr("shape")?.extract()?, typestr, device, axis)?;
-        match copy.scalar {
-            Scalar::U8 => copy.upload::<u8>(py, array),
-            Scalar::U16 => copy.upload::<u16>(py, array),
-            Scalar::F16 => copy.upload::<f16>(py, array),
-            _ => copy.upload::<f32>(py, array),
-        }?;
+        with_pixels!(copy.scalar, P => copy.upload::<P>(py, array))?;
         Ok(copy)
     }
 
@@ -378,12 +363,7 @@ impl DeviceArray {
 
     /// A copy on the host, in C's order.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self.scalar {
-            Scalar::U8 => self.download::<u8>(py),
-            Scalar::U16 => self.download::<u16>(py),
-            Scalar::F16 => self.download::<f16>(py),
-            _ => self.download::<f32>(py),
-        }
+        with_pixels!(self.scalar, P => self.download::<P>(py))
     }
 
     /// The extents.

@@ -81,7 +81,7 @@ pub(crate) struct Array {
 }
 
 fn dtype(scalar: Scalar) -> Type {
-    let code = if matches!(scalar, Scalar::U8 | Scalar::U16) { 1 } else { 2 };
+    let code = if scalar.greatest().is_some() { 1 } else { 2 };
     Type { code, bits: 8 * scalar.bytes() as u8, lanes: 1 }
 }
 
@@ -174,9 +174,9 @@ impl Array {
                     ));
                 };
             let tensor = &*tensor;
-            let scalar = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32].into_iter();
-            let scalar = scalar
-                .into_iter()
+            let scalar = Scalar::ALL
+                .iter()
+                .copied()
                 .find(|&scalar| dtype(scalar) == tensor.dtype)
                 .ok_or_else(|| {
                     let Type { code, bits, lanes } = tensor.dtype;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apron::{Alpha, Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, f16};
+use apron::{Alpha, Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, with_pixels};
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -443,16 +443,9 @@ impl Plan {
 
     /// Filters between two layouts that share no byte: as one picture, or plane by plane.
     fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
-        let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> =
-            match (source.scalar, target.scalar) {
-                (Scalar::U8, Scalar::U8) => run::<u8, u8>,
-                (Scalar::U8, _) => run::<u8, f32>,
-                (Scalar::U16, Scalar::U16) => run::<u16, u16>,
-                (Scalar::U16, _) => run::<u16, f32>,
-                (Scalar::F16, Scalar::F16) => run::<f16, f16>,
-                (Scalar::F16, _) => run::<f16, f32>,
-                (_, _) => run::<f32, f32>,
-            };
+        let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> = with_pixels!(source.scalar, S => {
+            if target.scalar == source.scalar { run::<S, S> } else { run::<S, f32> }
+        });
         let alpha = self.mode(source.channels);
         without_lock(py, || run(&self.plan, source, target, alpha))?.map_err(error)
     }
@@ -507,13 +500,8 @@ fn scalar(dtype: &Bound<'_, PyArrayDescr>) -> Option<Scalar> {
     if dtype.is_native_byteorder() == Some(false) {
         return None;
     }
-    match (dtype.kind(), dtype.itemsize()) {
-        (b'u', 1) => Some(Scalar::U8),
-        (b'u', 2) => Some(Scalar::U16),
-        (b'f', 2) => Some(Scalar::F16),
-        (b'f', 4) => Some(Scalar::F32),
-        _ => None,
-    }
+    let numpy = format!("{}{}", char::from(dtype.kind()), dtype.itemsize());
+    Scalar::ALL.iter().copied().find(|scalar| scalar.numpy() == numpy)
 }
 
 /// A new array of the same shape and order of axes.

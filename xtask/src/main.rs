@@ -99,11 +99,13 @@ fn main() -> ExitCode {
 /// Builds package `apron-bench` and starts one of its commands; the exit code is that command's.
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
-    cargo.args(["run", "--release", "--package", "apron-bench"]);
+    // Without `--package`, the features are those of the whole workspace, as for the tests: cargo
+    // builds apron once for both.
+    cargo.args(["run", "--release", "--bin", "apron-bench"]);
     // Other Rust libraries are built only for --peers. `bench flow` needs none: its peers are
     // Python's.
     if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
-        cargo.args(["--features", "peers"]);
+        cargo.args(["--features", "apron-bench/peers"]);
     }
     // The driver caches compiled kernels, and the next run's load times would be too short.
     if arguments.iter().any(|argument| argument == "--compare-compilers") {

@@ -73,12 +73,8 @@ impl Raw {
         let complaint = "a width, a height and a number of channels are needed, and u8, u16 or f32 after a colon unless the \
             values are u8, as in 1024x1024x3 or 640x480x1:u16";
         let (extents, scalar) = text.split_once(':').unwrap_or((text, "u8"));
-        let scalar = match scalar {
-            "u8" => Scalar::U8,
-            "u16" => Scalar::U16,
-            "f32" => Scalar::F32,
-            _ => return Err(complaint),
-        };
+        let scalar =
+            scalar.parse().ok().filter(|&scalar| scalar != Scalar::F16).ok_or(complaint)?;
         let numbers: Option<Vec<usize>> =
             extents.split('x').map(|number| number.parse().ok()).collect();
         match numbers.as_deref() {

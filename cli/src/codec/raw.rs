@@ -1,6 +1,6 @@
 //! Files without a header: values alone, in this machine's byte order.
 
-use apron::{Scalar, Shape};
+use apron::{Shape, with_pixels};
 
 use super::io::{Result, Sink, Source, image_of, zeroes};
 use super::options::Raw;
@@ -25,11 +25,9 @@ pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result
         .map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?
         / scalar.bytes();
     let (w, h) = (width as u32, height as u32);
-    let pixels = match scalar {
-        Scalar::U8 => Pixels::U8(image_of(values(source, count)?, w, h, channels)?),
-        Scalar::U16 => Pixels::U16(image_of(values(source, count)?, w, h, channels)?),
-        _ => Pixels::F32(image_of(values(source, count)?, w, h, channels)?),
-    };
+    let pixels = with_pixels!(scalar, P => {
+        Pixels::from(image_of(values::<P>(source, count)?, w, h, channels)?)
+    });
     Ok(Picture::new(pixels))
 }
 

@@ -51,10 +51,8 @@ struct Sample {
 
 impl Sample {
     fn of(scalar: Scalar) -> Self {
-        let format = match scalar {
-            Scalar::U8 | Scalar::U16 => SampleFormat::Uint,
-            _ => SampleFormat::IEEEFP,
-        };
+        let is_integer = scalar.greatest().is_some();
+        let format = if is_integer { SampleFormat::Uint } else { SampleFormat::IEEEFP };
         Self { bytes: scalar.bytes(), format }
     }
 }

@@ -56,14 +56,14 @@ use std::sync::OnceLock;
 
 pub(crate) use method::Method;
 
-use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
+use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::problem::Problem;
 use crate::progress::Stage;
 use crate::round::Resolver;
 use crate::simd::Isa;
 use crate::window::Window;
-use crate::{Border, Family, Filter, Gradient, Result, Variant};
+use crate::{Border, Family, Filter, Gradient, Result, Variant, with_pixels};
 use cost::Cost;
 use frame::{Frame, Passes};
 use method::{Call, Request};

@@ -108,10 +108,33 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     if exact {
         return None;
     }
-    let mut across = [
-        (0..cols).map(|col| tap(top, col)).collect::<Vec<_>>(),
-        (0..cols).map(|col| rest(second.0, col)).collect::<Vec<_>>(),
+    let of_crosses = [
+        (0..cols).map(|col| tap(top, col)).collect(),
+        (0..cols).map(|col| rest(second.0, col)).collect(),
     ];
+    let (across, mut down) = refined(of_crosses, cols, taps, pivot);
+    let [a, b] = &across;
+    let [p, q] = &down;
+    let found = |row: usize, col: usize| a[col] * p[row] + b[col] * q[row];
+    let within = |(row, col)| (tap(row, col) - found(row, col)).abs() <= TOLERANCE;
+    if !places().all(within) {
+        return None;
+    }
+    down.iter_mut().flatten().for_each(|tap| *tap *= pivot);
+    let [first, second] = across;
+    let [top, bottom] = down;
+    Some([(first, top), (second, bottom)])
+}
+
+/// The rows and columns of the two products nearest to `taps / pivot`, by subspace iteration from
+/// rows close to theirs.
+fn refined(
+    mut across: [Vec<f64>; 2],
+    cols: usize,
+    taps: &[f64],
+    pivot: f64,
+) -> ([Vec<f64>; 2], [Vec<f64>; 2]) {
+    let rows = taps.len() / cols;
     let mut down = [vec![0.0; rows], vec![0.0; rows]];
     for round in 0..3 {
         orthonormal(&mut across);
@@ -125,25 +148,14 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
             for (across, down) in across.iter_mut().zip(&down) {
                 across.fill(0.0);
                 for (down, taps) in down.iter().zip(taps.chunks_exact(cols)) {
-                    across
-                        .iter_mut()
-                        .zip(taps)
-                        .for_each(|(across, tap)| *across += down * tap / pivot);
+                    for (across, tap) in across.iter_mut().zip(taps) {
+                        *across += down * tap / pivot;
+                    }
                 }
             }
         }
     }
-    let [a, b] = &across;
-    let [p, q] = &down;
-    let found = |row: usize, col: usize| a[col] * p[row] + b[col] * q[row];
-    let within = |(row, col)| (tap(row, col) - found(row, col)).abs() <= TOLERANCE;
-    if !places().all(within) {
-        return None;
-    }
-    down.iter_mut().flatten().for_each(|tap| *tap *= pivot);
-    let [first, second] = across;
-    let [top, bottom] = down;
-    Some([(first, top), (second, bottom)])
+    (across, down)
 }
 
 /// Makes two vectors orthogonal and of length 1. The second keeps only its part orthogonal to the

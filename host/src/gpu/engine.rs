@@ -8,7 +8,7 @@ use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
 use super::device::Gpu;
 use super::stream::Stream;
 use super::taps::TapHomes;
-use super::view::{DeviceView, DeviceViewMut};
+use super::view::{DeviceView, DeviceViewMut, View};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{PassJob, Prepared};
 use crate::kernels::uncertain::{Exactly, Uncertainty};
@@ -130,8 +130,8 @@ impl Engine {
     /// The pass over `channels` of each of `count` images, from number `first` on.
     fn pass(
         &self,
-        src: &super::view::View,
-        dst: &super::view::View,
+        src: &View,
+        dst: &View,
         part: &Part,
         first: usize,
         (channels, count): (usize, usize),
@@ -172,35 +172,10 @@ impl Engine {
         stream: &mut Stream,
     ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
-        self.gpu.same("the source", &src.gpu)?;
-        self.gpu.same("the destination", &dst.gpu)?;
         self.gpu.same("the stream", stream.gpu())?;
-        let Shape { width, height, channels } = src.shape;
-        if (src.shape, src.images) != (dst.shape, dst.images) {
-            let told = |shape: Shape, images| format!("{shape}, {images} images");
-            let (src, dst) = (told(src.shape, src.images), told(dst.shape, dst.images));
-            return Err(Error::Mismatch { src, dst });
-        }
-        if src.overlaps(dst) {
-            let expected =
-                "memory apart from the source's: results would be read as pixels".to_owned();
-            return Err(Error::Parameter {
-                name: "the destination",
-                value: "memory of the source".into(),
-                expected,
-            });
-        }
-        let (mode, _) = self.border.code();
-        let read = rows_read(
-            mode,
-            (self.window.anchor_y as usize, self.window.rows as usize),
-            part.rows.clone(),
-            height,
-        );
-        within("the rows to compute", &part.rows, &dst.there())?;
-        within("the columns to compute", &part.columns, &(0..width))?;
-        within("the source's rows that they need", &read, &src.there())?;
+        self.check(src, dst, part)?;
         self.gpu.enter()?;
+        let channels = src.shape.channels;
         let kinds = (src.scalar, dst.scalar);
         // Results of an epilogue are rounded from f32.
         let uncertainty = match part.epilogue {
@@ -231,21 +206,10 @@ impl Engine {
                 }
                 None => Doubts::NONE,
             };
-            let uncertain = job(part.filtered, doubts);
-            match uncertainty.passes {
-                Some(Exactly::Always) => passes::launch(&job(part.filtered, Doubts::NONE), stream)?,
-                _ => prepared.launcher.launch(&job(counted, doubts), stream)?,
+            if !is_exact {
+                prepared.launcher.launch(&job(counted, doubts), stream)?;
             }
-            match uncertainty.passes {
-                Some(Exactly::Always) => {}
-                Some(Exactly::Beyond(few)) => {
-                    passes::judge(&uncertain, few, stream)?;
-                    resolve::launch(&uncertain, stream)?;
-                    passes::launch(&uncertain, stream)?;
-                }
-                None if uncertainty.near.is_some() => resolve::launch(&uncertain, stream)?,
-                None => {}
-            }
+            resolve_uncertain(&uncertainty, &job(part.filtered, doubts), stream)?;
             if !takes_pixels || is_exact {
                 self.copy_channels(
                     &job(channels, Doubts::NONE).pass,
@@ -256,6 +220,29 @@ impl Engine {
             }
         }
         Ok(if is_exact { Ran::Variant(Variant::Separable) } else { prepared.ran })
+    }
+
+    /// Checks the arguments of [`Engine::enqueue`].
+    fn check(&self, src: &View, dst: &View, part: &Part) -> Result<()> {
+        self.gpu.same("the source", &src.gpu)?;
+        self.gpu.same("the destination", &dst.gpu)?;
+        if (src.shape, src.images) != (dst.shape, dst.images) {
+            let described = |view: &View| format!("{}, {} images", view.shape, view.images);
+            return Err(Error::Mismatch { src: described(src), dst: described(dst) });
+        }
+        if src.overlaps(dst) {
+            return Err(Error::Parameter {
+                name: "the destination",
+                value: "memory of the source".into(),
+                expected: "memory apart from the source's: results would be read as pixels".into(),
+            });
+        }
+        let (mode, _) = self.border.code();
+        let window = (self.window.anchor_y as usize, self.window.rows as usize);
+        let read = rows_read(mode, window, part.rows.clone(), src.shape.height);
+        within("the rows to compute", &part.rows, &dst.there())?;
+        within("the columns to compute", &part.columns, &(0..src.shape.width))?;
+        within("the source's rows that they need", &read, &src.there())
     }
 
     /// Copies some channels of a pass that has all of them.
@@ -294,6 +281,24 @@ impl Engine {
             }
             _ => Ok(Uncertainty::NONE),
         }
+    }
+}
+
+/// Computes exactly the results that the kernel before left uncertain, or all.
+fn resolve_uncertain(
+    uncertainty: &Uncertainty,
+    job: &PassJob<'_>,
+    stream: &mut Stream,
+) -> Result<()> {
+    match uncertainty.passes {
+        Some(Exactly::Always) => passes::launch(job, stream),
+        Some(Exactly::Beyond(few)) => {
+            passes::judge(job, few, stream)?;
+            resolve::launch(job, stream)?;
+            passes::launch(job, stream)
+        }
+        None if uncertainty.near.is_some() => resolve::launch(job, stream),
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use super::driver::{self, sys};
 use super::memory::Memory;
 use super::stream::Stream;
 use crate::image::{Format, Image, ImageView, Layout, Pixel, Scalar, Shape, planes};
-use crate::{Error, Result, f16};
+use crate::{Error, Result, with_pixels};
 
 /// Rows begin at multiples of this many bytes: a warp's row of floats is whole cache lines.
 pub(super) const ROW_ALIGNMENT: usize = 128;
@@ -89,12 +89,8 @@ impl DeviceImage {
     /// [`Error::Parameter`] if the stream is another GPU's; driver errors.
     pub fn fill(&mut self, value: f32, stream: &Stream) -> Result<()> {
         self.enter(stream)?;
-        let word = match self.scalar {
-            Scalar::U8 => u32::from_ne_bytes([u8::from_f32(value); 4]),
-            Scalar::U16 => u32::from(u16::from_f32(value)) * 0x1_0001,
-            Scalar::F16 => u32::from(f16::from_f32(value).to_bits()) * 0x1_0001,
-            Scalar::F32 => value.to_bits(),
-        };
+        let stored = stored(self.scalar, value);
+        let word = u32::from_ne_bytes(std::array::from_fn(|i| stored[i % stored.len()]));
         let (to, words) = (self.memory.address(), self.memory.len() / 4);
         // SAFETY: the memory holds as many words, and is borrowed exclusively.
         let status = unsafe { sys::cuMemsetD32Async(to, word, words, stream.raw()) };
@@ -533,12 +529,7 @@ impl Gpu {
         // SAFETY: all of the memory as one row; `all` as in `upload_into`.
         unsafe { src.copy(from, to, (all.len(), 1), "downloading an image", &stream)? };
         stream.synchronize()?;
-        let stored = match scalar {
-            Scalar::U8 => vec![u8::from_f32(value)],
-            Scalar::U16 => u16::from_f32(value).to_ne_bytes().into(),
-            Scalar::F16 => f16::from_f32(value).to_ne_bytes().into(),
-            Scalar::F32 => value.to_ne_bytes().into(),
-        };
+        let stored = stored(scalar, value);
         let row = |y: usize, channel: usize| bytes * (channel * src.plane + y * src.stride);
         let rows = (0..src.plane_count())
             .flat_map(|channel| (0..src.shape.height).map(move |y| (channel, y)));
@@ -589,4 +580,9 @@ impl Gpu {
         planes::interleave(&planes, &mut image.view_mut());
         Ok(image)
     }
+}
+
+/// The bytes of the stored value nearest to `value`.
+fn stored(scalar: Scalar, value: f32) -> Vec<u8> {
+    with_pixels!(scalar, P => bytemuck::bytes_of(&P::from_f32(value)).to_vec())
 }

@@ -16,7 +16,6 @@ use crate::{Error, Result};
 /// # Ok::<(), apron::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Scalar {
     /// Unsigned integers of 8 bits.
     U8,
@@ -32,36 +31,85 @@ impl Scalar {
     /// Every type.
     pub const ALL: &'static [Self] = &[Self::U8, Self::U16, Self::F16, Self::F32];
 
-    /// The name, as Rust spells it, and the bytes of a value.
-    const fn name_and_bytes(self) -> (&'static str, usize) {
-        match self {
-            Self::U8 => ("u8", 1),
-            Self::U16 => ("u16", 2),
-            Self::F16 => ("f16", 2),
-            Self::F32 => ("f32", 4),
-        }
+    const fn facts(self) -> Facts {
+        use gpu_kernels::abi::scalar;
+        let (name, numpy, code, greatest) = match self {
+            Self::U8 => ("u8", "u1", scalar::U8, Some(255.0)),
+            Self::U16 => ("u16", "u2", scalar::U16, Some(65535.0)),
+            Self::F16 => ("f16", "f2", scalar::F16, None),
+            Self::F32 => ("f32", "f4", scalar::F32, None),
+        };
+        Facts { name, numpy, code, greatest }
     }
 
     /// The name of the type, as Rust spells it.
     pub const fn name(self) -> &'static str {
-        self.name_and_bytes().0
+        self.facts().name
     }
 
     /// Bytes per value.
     pub const fn bytes(self) -> usize {
-        self.name_and_bytes().1
+        gpu_kernels::abi::scalar::bytes(self.code()) as usize
+    }
+
+    /// The name of the type as NumPy's array interface spells it, without the byte order: `u2`.
+    pub const fn numpy(self) -> &'static str {
+        self.facts().numpy
+    }
+
+    /// The greatest value of a type of integers; `None` for floating-point numbers.
+    pub const fn greatest(self) -> Option<f64> {
+        self.facts().greatest
     }
 
     /// The type's code in the kernels.
     pub(crate) const fn code(self) -> u32 {
-        use gpu_kernels::abi::scalar;
-        match self {
-            Self::U8 => scalar::U8,
-            Self::U16 => scalar::U16,
-            Self::F16 => scalar::F16,
-            Self::F32 => scalar::F32,
-        }
+        self.facts().code
     }
+}
+
+/// What [`Scalar`]'s functions return.
+struct Facts {
+    name: &'static str,
+    numpy: &'static str,
+    code: u32,
+    greatest: Option<f64>,
+}
+
+/// Evaluates an expression in which a name stands for the pixel type of a [`Scalar`](crate::Scalar).
+///
+/// ```
+/// use apron::{Pixel, Scalar};
+///
+/// fn doubled<P: Pixel>(value: f32) -> f32 {
+///     P::from_f32(2.0 * value).to_f32()
+/// }
+/// let scalar: Scalar = "u8".parse()?;
+/// assert_eq!(apron::with_pixels!(scalar, P => doubled::<P>(200.0)), 255.0);
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[macro_export]
+macro_rules! with_pixels {
+    ($scalar:expr, $P:ident => $body:expr) => {
+        match $scalar {
+            $crate::Scalar::U8 => {
+                type $P = u8;
+                $body
+            }
+            $crate::Scalar::U16 => {
+                type $P = u16;
+                $body
+            }
+            $crate::Scalar::F16 => {
+                type $P = $crate::f16;
+                $body
+            }
+            $crate::Scalar::F32 => {
+                type $P = f32;
+                $body
+            }
+        }
+    };
 }
 
 /// Prints [`Scalar::name`].

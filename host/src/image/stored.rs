@@ -24,32 +24,6 @@ impl<'a, P: Pixel> From<ImageView<'a, P>> for StoredView<'a> {
     }
 }
 
-/// Evaluates an expression in which `$P` names the pixel type of a [`Scalar`].
-macro_rules! with_pixels {
-    ($scalar:expr, $P:ident => $body:expr) => {{
-        use crate::image::Scalar;
-        match $scalar {
-            Scalar::U8 => {
-                type $P = u8;
-                $body
-            }
-            Scalar::U16 => {
-                type $P = u16;
-                $body
-            }
-            Scalar::F16 => {
-                type $P = half::f16;
-                $body
-            }
-            Scalar::F32 => {
-                type $P = f32;
-                $body
-            }
-        }
-    }};
-}
-pub(crate) use with_pixels;
-
 impl<'a> StoredView<'a> {
     /// The view as a view of pixels of type `P`.
     ///

@@ -341,26 +341,20 @@ impl Launcher for LinePasses {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let filter = &job.taps.given().of_bytes()?.filter;
-        let terms = filter.products();
-        let pass = super::keep::left_out(job.pass);
-        let region = pass.region;
-        let rows = self.rows_of_tiles(&pass, job);
-        // Pairs of columns are whole, and begin where a column block does.
-        let even = Region {
-            x0: region.x0 & !1,
-            x1: (region.x1 + 1) & !1,
-            y0: rows.start as i32,
-            y1: rows.end as i32,
-        };
-        let blocks = PassJob {
-            pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass },
-            ..*job
-        };
         let errors = filter.fact::<Option<Errors>>();
         let errors = errors.as_ref().as_ref().ok_or_else(|| crate::Error::Unsupported {
             variant: Variant::SpectraPasses.name(),
             reason: Why::NOT_SEPARABLE.to_string(),
         })?;
+        let pass = super::keep::left_out(job.pass);
+        let rows = self.rows_of_tiles(&pass, job);
+        // Pairs of columns are whole, and begin where a column block does.
+        let even = Region {
+            x0: pass.region.x0 & !1,
+            x1: (pass.region.x1 + 1) & !1,
+            y0: rows.start as i32,
+            y1: rows.end as i32,
+        };
         // The marks of each term come first.
         let marks = Marks {
             at: 0,
@@ -372,63 +366,78 @@ impl Launcher for LinePasses {
         };
         let marks_apart = 4 * marks.across as usize * marks.pairs as usize * job.planes as usize;
         let behind = (self.terms * marks_apart).next_multiple_of(128);
+        let region = Region { x0: pass.region.x0 & !15, ..even };
+        let blocks = PassJob { pass: Pass { region, ..pass }, ..*job };
         let between: [Plane; MOST_TERMS] = match self.terms {
             1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MOST_TERMS],
             _ => blocks.scratch(behind, rows, stream)?,
         };
         // The same memory: it is reserved by now.
         let marks = Marks { at: stream.scratch(behind)?, ..marks };
-        let (middle, near) = (middle(filter) as f32, near(errors.others));
-        let lines = |fit: &Fit,
-                     [of_input, of_output, of_greatest]: [f64; 3],
-                     window: (i32, i32),
-                     from: i32| Lines {
-            taps: window.0,
-            anchor: window.1,
-            part: fit.part as i32,
-            parts: fit.parts as i32,
-            first: from / fit.step() as i32,
-            middle,
-            near,
-            of_input: of_input as f32,
-            of_output: of_output as f32,
-            of_greatest: of_greatest as f32,
-            marks,
-        };
-        let row_grid = grid(&self.rows, marks.across as u32, marks.pairs as u32);
-        for (term, (row, _)) in terms.iter().enumerate() {
-            let make = || Ok((self.rows.numbers(&[row])?, ()));
+        let line_job =
+            LineJob { passes: self, job, filter, errors, pass, even, marks, marks_apart, between };
+        line_job.launch_rows(stream)?;
+        line_job.launch_columns(stream)?;
+        super::keep::restore(job, stream)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        self.terms * size_of::<f32>()
+    }
+}
+
+/// What the row passes and the column pass of a call share.
+#[cfg(feature = "gpu")]
+struct LineJob<'a> {
+    passes: &'a LinePasses,
+    job: &'a PassJob<'a>,
+    filter: &'a Filter,
+    errors: &'a Errors,
+    pass: Pass,
+    /// The results of the row passes.
+    even: Region,
+    /// The marks of the first term, and the bytes to those of the next.
+    marks: Marks,
+    marks_apart: usize,
+    /// The results of each term's row pass.
+    between: [Plane; MOST_TERMS],
+}
+
+#[cfg(feature = "gpu")]
+impl LineJob<'_> {
+    /// Enqueues a row pass for each term.
+    fn launch_rows(&self, stream: &mut Stream) -> crate::Result<()> {
+        let Self { job, pass, even, marks, .. } = *self;
+        let fit = &self.passes.rows;
+        let grid = grid(fit, marks.across as u32, marks.pairs as u32);
+        for (term, (row, _)) in self.filter.products().iter().enumerate() {
+            let make = || Ok((fit.numbers(&[row])?, ()));
             let numbers = job.taps.table(("spectra of rows", term), make)?.0 as *const f32;
-            let mut of_rows = lines(
-                &self.rows,
-                errors.rows[term],
-                (job.window.cols, job.window.anchor_x),
-                even.x0,
-            );
-            of_rows.marks.at += (term * marks_apart) as u64;
-            let dst = between[term];
+            let window = (job.window.cols, job.window.anchor_x);
+            let mut lines = self.lines(fit, self.errors.rows[term], window, even.x0);
+            lines.marks.at += (term * self.marks_apart) as u64;
             let across = Pass {
-                dst,
+                dst: self.between[term],
                 region: even,
                 epilogue: Epilogue::NONE,
                 point: 0.0,
                 doubts: Doubts::NONE,
                 ..pass
             };
+            let sum = Sum::of_one(&pass);
             // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of
             // these lines; the pass describes allocated memory, and the scratch has a place for all
             // that is stored.
-            unsafe {
-                enqueue(
-                    &self.rows,
-                    row_grid,
-                    (across, of_rows, numbers),
-                    Sum::of_one(&pass),
-                    job,
-                    stream,
-                )?
-            };
+            unsafe { enqueue(fit, grid, (across, lines, numbers), sum, job, stream)? };
         }
+        Ok(())
+    }
+
+    /// Enqueues the column pass.
+    fn launch_columns(&self, stream: &mut Stream) -> crate::Result<()> {
+        let Self { job, pass, between, .. } = *self;
+        let (fit, region, terms) = (&self.passes.columns, pass.region, self.filter.products());
         let outside = |term: usize| {
             let (row, _) = terms[term.min(terms.len() - 1)];
             (row.iter().sum::<f64>() * f64::from(pass.outside - MIDDLE)) as f32
@@ -437,32 +446,46 @@ impl Launcher for LinePasses {
             terms: terms.len() as i32,
             outside: outside(1),
             apart: between[1].base.wrapping_sub(between[0].base).cast_signed(),
-            marks_apart: marks_apart as i64,
-            point: point(filter) as f32,
+            marks_apart: self.marks_apart as i64,
+            point: point(self.filter) as f32,
             pixels: pass.src,
         };
         let down = Pass { src: between[0], outside: outside(0), ..pass };
-        let of_columns =
-            lines(&self.columns, errors.columns, (job.window.rows, job.window.anchor_y), region.y0);
-        let column_grid = {
-            let width = self.columns.kernel.lines;
-            let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
-            grid(&self.columns, across.div_ceil(width), self.columns.tiles(region.y0, region.y1))
-        };
+        let window = (job.window.rows, job.window.anchor_y);
+        let lines = self.lines(fit, self.errors.columns, window, region.y0);
+        let width = fit.kernel.lines;
+        let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
+        let grid = grid(fit, across.div_ceil(width), fit.tiles(region.y0, region.y1));
         let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
-        let make = || Ok((self.columns.numbers(&columns)?, ()));
+        let make = || Ok((fit.numbers(&columns)?, ()));
         let numbers = job.taps.table(("spectra of columns", 0), make)?.0 as *const f32;
-        // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels
-        // are there.
-        unsafe {
-            enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)?
-        };
-        super::keep::restore(job, stream)
+        // SAFETY: as for the rows; the scratch has all that the row passes stored, and the region's
+        // pixels are there.
+        unsafe { enqueue(fit, grid, (down, lines, numbers), sum, job, stream) }
     }
 
-    #[cfg(feature = "gpu")]
-    fn scratch(&self) -> usize {
-        self.terms * size_of::<f32>()
+    /// A pass's argument: its taps, in parts, its errors, and the first tile, which has the result
+    /// at `from`.
+    fn lines(
+        &self,
+        fit: &Fit,
+        [of_input, of_output, of_greatest]: [f64; 3],
+        (taps, anchor): (i32, i32),
+        from: i32,
+    ) -> Lines {
+        Lines {
+            taps,
+            anchor,
+            part: fit.part as i32,
+            parts: fit.parts as i32,
+            first: from / fit.step() as i32,
+            middle: middle(self.filter) as f32,
+            near: near(self.errors.others),
+            of_input: of_input as f32,
+            of_output: of_output as f32,
+            of_greatest: of_greatest as f32,
+            marks: self.marks,
+        }
     }
 }
 

@@ -212,6 +212,7 @@ impl Launcher for WindowProducts {
 mod tests {
     use super::*;
     use crate::Filter;
+    use crate::whole::window::WindowDigits;
 
     fn whole(filter: &Filter) -> WindowDigits {
         WindowDigits::new(filter).unwrap()

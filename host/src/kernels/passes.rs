@@ -141,20 +141,12 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
             region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region },
             ..pass
         };
-        let grid =
-            |entry, region: &Region, left, (tile, shared), stream: &Stream| -> Result<Grid> {
-                let gpu = stream.gpu();
-                let mut grid = gpu
-                    .fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
-                let most = WAVES * gpu.resident_blocks(entry, BLOCK.0 * BLOCK.1, shared)?;
-                let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
-                grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
-                Ok(grid)
-            };
-        let (of_row, of_column) = ((ROWS_TILE, ROWS_SHARED), (COLUMNS_TILE, COLUMNS_SHARED));
-        let rows_grid = grid(passes_rows.name(), &of_rows.region, left, of_row, stream)?;
-        let columns_grid =
-            grid(passes_columns.name(), &of_columns.region, region.x0, of_column, stream)?;
+        let over_rows = Grid::covering(&of_rows.region, left, ROWS_TILE, BLOCK);
+        let over_rows = over_rows.sharing(ROWS_SHARED);
+        let rows_grid = in_waves(passes_rows.name(), over_rows, job.planes, stream)?;
+        let over_columns = Grid::covering(&of_columns.region, region.x0, COLUMNS_TILE, BLOCK);
+        let over_columns = over_columns.sharing(COLUMNS_SHARED);
+        let columns_grid = in_waves(passes_columns.name(), over_columns, job.planes, stream)?;
         // SAFETY: blocks and shared memory are what the kernels state; the passes describe
         // allocated memory, and scratch has a place for each row that is read, of each term.
         unsafe {
@@ -173,6 +165,16 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
         }
     }
     super::keep::restore(job, stream)
+}
+
+/// A grid with at most [`WAVES`] times the blocks that the GPU holds; each takes several tiles, one
+/// below the other.
+fn in_waves(entry: &'static str, grid: Grid, planes: u32, stream: &Stream) -> Result<Grid> {
+    let mut grid = stream.gpu().fitting(grid, planes);
+    let most = WAVES * stream.gpu().resident_blocks(entry, BLOCK.0 * BLOCK.1, grid.shared)?;
+    let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
+    grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
+    Ok(grid)
 }
 
 /// A number of 128 bits, the lower half first.

@@ -9,6 +9,8 @@ use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
 use super::cost::{Cost, in_strips};
+#[cfg(feature = "gpu")]
+use super::prepared::PassJob;
 use super::prepared::{Kernel, Launcher, Prepared};
 use super::taken::Taken;
 use super::uncertain::estimates;
@@ -293,7 +295,7 @@ impl Strips {
 #[cfg(feature = "gpu")]
 impl Strips {
     /// The taps that the kernels take.
-    fn taps<'j>(&self, job: &super::prepared::PassJob<'j>) -> crate::Result<&'j [f32]> {
+    fn taps<'j>(&self, job: &PassJob<'j>) -> crate::Result<&'j [f32]> {
         match self.taken {
             Taken::Window => job.taps.dense(),
             Taken::Pairs => job.taps.rows_and_columns(),
@@ -306,67 +308,29 @@ impl Launcher for Strips {
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels
     /// to keep.
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
+        match self.parted {
+            Some(parted) => self.launch_parted(parted, job, stream)?,
+            None => self.launch_f32(job, stream)?,
+        }
+        super::keep::restore(job, stream)
+    }
+
+    fn takes_pixels(&self) -> bool {
+        self.parted.is_some_and(|parted| parted.channels > 1)
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Strips {
+    /// Strips of f32, a warp each.
+    fn launch_f32(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
-        let left = region.aligned_left();
-        let height = (region.y1 - region.y0) as u32;
-        let wide = |pixels: i32| {
-            let strip = 32 * pixels as u32;
-            (strip, ((region.x1 - left) as u32).div_ceil(strip))
-        };
-        if let Some(parted) = self.parted {
-            let channels = parted.channels as i32;
-            let flat = match parted.flat {
-                Some(flat) if flat_takes(flat, job) => match flat.source {
-                    scalar::F16 => Some(self.taps(job)?),
-                    source => job.taps.flat(self.taken, source)?,
-                }
-                .map(|taps| (flat, taps)),
-                _ => None,
-            };
-            let (entry, taps, across, warps, shared) = match flat {
-                Some((flat, taps)) => {
-                    let first = (region.x0 * channels) & -(VALUES as i32);
-                    let across =
-                        ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
-                    (flat.entry, taps, across, 1, flat_bytes(flat.source, k, channels))
-                }
-                None => {
-                    let value = scalar::bytes(job.pass.dst.scalar);
-                    let sliding::Parted { entry, pixels, .. } = parted.strip;
-                    let shared = parted_bytes(k, pixels, channels, value);
-                    (entry, self.taps(job)?, wide(pixels).1, parted.channels, shared)
-                }
-            };
-            let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
-            let multiprocessors = stream.gpu().info().multiprocessors;
-            let images = job.planes / parted.channels;
-            let columns = u64::from(across) * u64::from(images);
-            let rows = match flat {
-                Some(_) => self.rows_flat(height, columns, slots),
-                None => self.rows(&PARTED, height, columns, (slots, multiprocessors)),
-            };
-            let strips = height.div_ceil(rows);
-            // Kernels for values in memory order count all strips along x.
-            let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
-            let grid = Grid { blocks, block: (32, warps, 1), shared };
-            let grid = stream.gpu().fitting(grid, images);
-            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (
-                super::keep::left_out(job.pass),
-                job.window.anchor_y,
-                rows as i32,
-                filtered as i32,
-            );
-            // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has
-            // a warp for each channel. Both have the shared memory for their rows; the pass
-            // describes allocated memory.
-            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
-            return super::keep::restore(job, stream);
-        }
+        let (left, height) = (region.aligned_left(), (region.y1 - region.y0) as u32);
+        let strip = 32 * pixels as u32;
+        let across = ((region.x1 - left) as u32).div_ceil(strip);
         let taps = self.taps(job)?;
-        let (strip, across) = wide(pixels);
         // The number of warps that leaves the fewest idle.
         let warps = across.div_ceil(across.div_ceil(WARPS));
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
@@ -378,19 +342,71 @@ impl Launcher for Strips {
         let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
         // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the
         // pass describes allocated memory.
-        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
-        super::keep::restore(job, stream)
+        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps) }
     }
 
-    fn takes_pixels(&self) -> bool {
-        self.parted.is_some_and(|parted| parted.channels > 1)
+    /// Strips of interleaved pixels of 8 or 16 bits: in memory order if that kernel takes the pass,
+    /// else by a block with a warp for each channel.
+    fn launch_parted(
+        &self,
+        parted: Parted,
+        job: &PassJob<'_>,
+        stream: &mut Stream,
+    ) -> crate::Result<()> {
+        let k = self.entry.taps;
+        let channels = parted.channels as i32;
+        let region = &job.pass.region;
+        let height = (region.y1 - region.y0) as u32;
+        let flat = match parted.flat {
+            Some(flat) if flat_takes(flat, job) => match flat.source {
+                scalar::F16 => Some(self.taps(job)?),
+                source => job.taps.flat(self.taken, source)?,
+            }
+            .map(|taps| (flat, taps)),
+            _ => None,
+        };
+        let (entry, taps, across, warps, shared) = match flat {
+            Some((flat, taps)) => {
+                let first = (region.x0 * channels) & -(VALUES as i32);
+                let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
+                (flat.entry, taps, across, 1, flat_bytes(flat.source, k, channels))
+            }
+            None => {
+                let value = scalar::bytes(job.pass.dst.scalar);
+                let sliding::Parted { entry, pixels, .. } = parted.strip;
+                let shared = parted_bytes(k, pixels, channels, value);
+                let width = (region.x1 - region.aligned_left()) as u32;
+                let across = width.div_ceil(32 * pixels as u32);
+                (entry, self.taps(job)?, across, parted.channels, shared)
+            }
+        };
+        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
+        let images = job.planes / parted.channels;
+        let columns = u64::from(across) * u64::from(images);
+        let multiprocessors = stream.gpu().info().multiprocessors;
+        let rows = match flat {
+            Some(_) => self.rows_flat(height, columns, slots),
+            None => self.rows(&PARTED, height, columns, (slots, multiprocessors)),
+        };
+        let strips = height.div_ceil(rows);
+        // Kernels for values in memory order count all strips along x.
+        let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
+        let grid = Grid { blocks, block: (32, warps, 1), shared };
+        let grid = stream.gpu().fitting(grid, images);
+        let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+        let pass = super::keep::left_out(job.pass);
+        let arguments = (pass, job.window.anchor_y, rows as i32, filtered as i32);
+        // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has
+        // a warp for each channel. Both have the shared memory for their rows; the pass
+        // describes allocated memory.
+        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps) }
     }
 }
 
 /// Whether the kernel for values in memory order takes a pass: `gpu-kernels/src/tile/flat.rs`
 /// has its limits.
 #[cfg(feature = "gpu")]
-fn flat_takes(flat: &Flat, job: &super::prepared::PassJob<'_>) -> bool {
+fn flat_takes(flat: &Flat, job: &PassJob<'_>) -> bool {
     let pass = &job.pass;
     let fits = |plane: &Plane, scalar: u32| {
         let bytes = scalar::bytes(scalar);

@@ -180,8 +180,8 @@ mod tests {
         let mut places =
             [Machine::H200, h100, other(48 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
         places.extend([1, 2, 16, 128].map(|threads| Place::Cpu { threads }));
-        let scalars = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32];
-        let types = scalars.into_iter().flat_map(|source| scalars.map(|target| (source, target)));
+        let all = || Scalar::ALL.iter().copied();
+        let types = all().flat_map(|source| all().map(move |target| (source, target)));
         let types: Vec<_> = types.filter(|&types| types != (Scalar::U8, Scalar::U8)).collect();
         let sizes =
             [(1, 1), (1, 40), (7, 5), (30, 30), (40, 40), (300, 200), (1920, 1080), (16384, 16384)];

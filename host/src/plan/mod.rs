@@ -289,7 +289,7 @@ impl Plan {
         if kinds == (Scalar::U8, Scalar::U8) {
             self.border.check_is_byte()?;
         }
-        if matches!(kinds.1, Scalar::F16 | Scalar::F32) {
+        if kinds.1.greatest().is_none() {
             Ok(())
         } else {
             self.check_takes_integers(kinds.1.name())

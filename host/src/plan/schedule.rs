@@ -343,7 +343,7 @@ mod tests {
     fn picture(row: usize, height: usize) -> Extent {
         Extent {
             height,
-            border: REFLECT_101,
+            border: border::REFLECT_101,
             anchor: 8,
             reach: 17,
             step: 1,

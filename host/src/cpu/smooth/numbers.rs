@@ -116,6 +116,26 @@ impl Passes {
             && margin < 64.0;
         fits.then_some(Self { column, row, bias, margin: margin.floor() })
     }
+
+    /// The passes that leave fewest results uncertain, over several divisions of the weight between
+    /// column and row: a division may make the taps nearly whole.
+    fn best(column: &[f64; TAPS], row: &[f64; TAPS], rest: f64) -> Option<Self> {
+        let mut best: Option<Self> = None;
+        for split in 0..SPLITS {
+            // The first is the middle.
+            let at = (split + SPLITS / 2) % SPLITS;
+            let split = 1.0 + SPLIT * (2.0 * at as f64 / SPLITS as f64 - 1.0);
+            let (column, row) = (column.map(|tap| tap * split), row.map(|tap| tap / split));
+            for round in [f64::round, f64::ceil] {
+                let fewer =
+                    |passes: &Self| best.as_ref().is_none_or(|best| passes.margin < best.margin);
+                if let Some(passes) = Self::new(&column, &row, rest, round).filter(fewer) {
+                    best = Some(passes);
+                }
+            }
+        }
+        best
+    }
 }
 
 impl Smooth {
@@ -166,27 +186,7 @@ impl Smooth {
         // A little more than follows from the taps, for the roundings of all this arithmetic, which
         // are below 1e-9 units.
         let rest = 1.01 * (loss + in_f64) * 255.0 * UNIT + 1e-6;
-        // Of the ways to divide the weight between both, one whose taps are nearly whole leaves
-        // fewest results uncertain.
-        let mut best: Option<Passes> = None;
-        for split in 0..SPLITS {
-            // The first is the middle.
-            let at = (split + SPLITS / 2) % SPLITS;
-            let split = 1.0 + SPLIT * (2.0 * at as f64 / SPLITS as f64 - 1.0);
-            for round in [f64::round, f64::ceil] {
-                let passes = Passes::new(
-                    &column.map(|tap| tap * split),
-                    &row.map(|tap| tap / split),
-                    rest,
-                    round,
-                );
-                let fewer =
-                    |passes: &Passes| best.as_ref().is_none_or(|best| passes.margin < best.margin);
-                if let Some(passes) = passes.filter(fewer) {
-                    best = Some(passes);
-                }
-            }
-        }
+        let best = Passes::best(&column, &row, rest);
         best.map(|Passes { column, row, bias, margin }| Self {
             reach,
             column: column.taps,

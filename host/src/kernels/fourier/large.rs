@@ -2,12 +2,14 @@
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Pass;
+#[cfg(feature = "gpu")]
+use gpu_kernels::entry::Entry;
 use gpu_kernels::kernels::fourier::Large;
 #[cfg(feature = "gpu")]
-use gpu_kernels::kernels::fourier::{Pairs, Parts};
+use gpu_kernels::kernels::fourier::{self as kernels, Pairs, Parts};
 
 #[cfg(feature = "gpu")]
-use crate::gpu::stream::Stream;
+use crate::gpu::{launch::Grid, stream::Stream};
 use crate::kernels::prepared::Launcher;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::PassJob;
@@ -161,27 +163,28 @@ impl Launcher for Launch {
 
 #[cfg(feature = "gpu")]
 impl Launch {
-    /// Enqueues a job in large tiles of a shape.
-    fn pairs(&self, shape: TileShape, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
-        use gpu_kernels::kernels::fourier as kernels;
-
-        use crate::gpu::launch::Grid;
-
-        const SIDE: usize = Large::SIDE as usize;
-        let (rows, results) = match shape.packing {
+    /// The kernels of rows and of results.
+    fn entries(&self, packing: Packing) -> [Entry<(Pass, Parts, Pairs, *const f32)>; 2] {
+        match packing {
             Packing::Folded => {
-                (kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes)
+                [kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes]
             }
             Packing::Stacked => {
-                (kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked)
+                [kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked]
             }
             Packing::Beside if self.of_planes => {
-                (kernels::fourier_large_rows, kernels::fourier_large_results)
+                [kernels::fourier_large_rows, kernels::fourier_large_results]
             }
             Packing::Beside => {
-                (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored)
+                [kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored]
             }
-        };
+        }
+    }
+
+    /// Enqueues a job in large tiles of a shape.
+    fn pairs(&self, shape: TileShape, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
+        const SIDE: usize = Large::SIDE as usize;
+        let [rows, results] = self.entries(shape.packing);
         let point = if shape.packing == Packing::Beside {
             0.0
         } else {
