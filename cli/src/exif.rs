@@ -69,7 +69,7 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
 }
 
 impl Meta {
-    /// Gives up what is not true of pixels that were rotated or mirrored.
+    /// Drops metadata that is untrue of pixels that were rotated or mirrored.
     pub(crate) fn pixels_moved(&mut self) {
         carried::change(&mut self.carried, RestsOn::Place);
         if without_places(self) {
@@ -82,8 +82,7 @@ impl Meta {
     }
 }
 
-/// Takes the fields away that say where something is in the picture. Returns whether there were
-/// some.
+/// Removes the fields that give positions in the picture. Returns whether there were any.
 fn without_places(meta: &mut Meta) -> bool {
     let all = fields(meta.exif.as_deref());
     let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);

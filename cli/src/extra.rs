@@ -69,7 +69,7 @@ impl Meaning {
     }
 }
 
-/// How the colours of a result become those of a format.
+/// The conversion of a result's colours to a format's type of alpha.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ByAlpha {
     #[default]

@@ -15,7 +15,7 @@ pub(crate) struct Resolution {
 /// The unit of length of a [`Resolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A unit that something else in the file names, or none: the ratio alone is meant.
+    /// A unit that another part of the file names, or none: only the ratio counts.
     Unnamed = 1,
     Inch = 2,
     Centimetre = 3,
@@ -26,15 +26,15 @@ impl Resolution {
         Self { x, y, unit: Unit::Inch }
     }
 
-    /// What TIFF and Exif say with two ratios and a number for the unit, which is the inch without
-    /// one.
+    /// A resolution from the two ratios and the unit number of TIFF and Exif. Without a number, the
+    /// unit is the inch.
     pub(crate) fn of(x: f64, y: f64, unit: Option<u32>) -> Option<Self> {
         let unit = match unit {
             None | Some(2) => Unit::Inch,
             Some(3) => Unit::Centimetre,
             Some(_) => Unit::Unnamed,
         };
-        // What writers put there who have nothing to say.
+        // Writers put a ratio of 1 without a unit if they know no resolution.
         (unit != Unit::Unnamed || (x, y) != (1.0, 1.0)).then_some(Self { x, y, unit })
     }
 
@@ -47,7 +47,7 @@ impl Resolution {
         }
     }
 
-    /// As whole numbers up to `most`, if they are that.
+    /// As whole numbers up to `most`, if both are whole.
     pub(crate) fn whole(self, most: u32) -> Option<(u32, u32)> {
         let whole = |value: f64| {
             (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32)
@@ -56,7 +56,8 @@ impl Resolution {
     }
 }
 
-/// The simplest ratio that is as near to a positive number as f64 tells, by its continued fraction.
+/// The simplest ratio that is as close to a positive number as f64 can tell, by its continued
+/// fraction.
 pub(crate) fn ratio(value: f64) -> (u32, u32) {
     let (mut before, mut last) = ((0u64, 1u64), (1u64, 0u64));
     let mut rest = value;
@@ -73,15 +74,14 @@ pub(crate) fn ratio(value: f64) -> (u32, u32) {
         rest = 1.0 / (rest - rest.floor());
     }
     match last {
-        // Too large or too small for a ratio.
+        // The number is too large or too small for a ratio.
         (_, 0) => (u32::MAX, 1),
         (0, _) => (1, u32::MAX),
         (num, denom) => (num as u32, denom as u32),
     }
 }
 
-/// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and
-/// the height.
+/// The resolution of colour in a JPEG: full, half the width, or half the width and height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subsampling {
     #[value(name = "444", alias = "4:4:4")]
@@ -92,7 +92,7 @@ pub(crate) enum Subsampling {
     S420,
 }
 
-/// What a file says about a picture beside its pixels.
+/// The metadata of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Meta {
     /// The colour profile.
@@ -104,15 +104,14 @@ pub(crate) struct Meta {
     pub(crate) resolution: Option<Resolution>,
     /// How to rotate or mirror the pixels for display.
     pub(crate) orientation: Orientation,
-    /// How a JPEG stored its colour.
+    /// The subsampling of colour in the JPEG that was read.
     pub(crate) subsampling: Option<Subsampling>,
-    /// Everything else: the chunks, tags and segments that this tool does not use.
+    /// All other chunks, tags and segments, which this tool does not use.
     pub(crate) carried: Vec<Carried>,
 }
 
 impl Meta {
-    /// Takes a colour profile, if it is for colours such as those of the pixels: grey, RGB or four
-    /// inks.
+    /// Takes a colour profile if its colour space fits the pixels: grey, RGB or CMYK.
     pub(crate) fn set_profile(&mut self, profile: Option<Vec<u8>>, colours: usize) {
         let space = match colours {
             1 | 2 => b"GRAY",
@@ -128,7 +127,7 @@ impl Meta {
         }
     }
 
-    /// Gives up what is not true of values of another type or scale.
+    /// Drops metadata that is untrue of values of another type or scale.
     pub(crate) fn values_changed(&mut self) {
         carried::change(&mut self.carried, RestsOn::Values);
     }
@@ -138,7 +137,7 @@ impl Meta {
 mod tests {
     use super::*;
 
-    /// Ratios come back as they were written, in lowest terms.
+    /// A ratio in lowest terms comes back unchanged.
     #[test]
     fn ratios() {
         for (num, denom) in [

@@ -62,7 +62,7 @@ impl Value for f64 {
     const KIND: &'static str = "f8";
 }
 
-/// Reads an array as pictures: its slices, or the one that `--page` asks for.
+/// Reads the slices of an array as pictures, or the slice that `--page` asks for.
 pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut reader = io::BufReader::new(source);
     let mut header = Header::read(&mut reader)?;

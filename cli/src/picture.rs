@@ -204,7 +204,7 @@ impl Stored {
         }
     }
 
-    /// Whether values are whole numbers.
+    /// Whether values are integers.
     pub(crate) fn is_integer(self) -> bool {
         self != Self::F64
     }
@@ -385,14 +385,14 @@ impl From<Picture> for Document {
 }
 
 impl Picture {
-    /// How many channels are colours.
+    /// The number of colours.
     pub(crate) fn colours(&self) -> usize {
         self.pixels.shape().channels - self.extras.len()
     }
 }
 
 impl Pixels {
-    /// Moves a channel to another place; those between move up.
+    /// Moves a channel to another place. The channels between move by one.
     pub(crate) fn move_channel(&mut self, from: usize, to: usize) {
         if from == to {
             return;

@@ -2,16 +2,16 @@
 
 use apron::threads::Effort;
 
-/// Values that a thread converts at a time, and the nanoseconds that one takes.
+/// Values that a thread converts at a time, and nanoseconds per value.
 const CHUNK: usize = 1 << 16;
 const VALUE: f64 = 2.0;
 
-/// The same, of whole pixels.
+/// [`CHUNK`], rounded down to whole pixels.
 pub(crate) fn chunk(channels: usize) -> usize {
     CHUNK - CHUNK % channels
 }
 
-/// Threads for so many values.
+/// Threads to convert this number of values.
 pub(crate) fn threads_for(values: usize) -> usize {
     Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
 }

@@ -13,24 +13,24 @@ use crate::jobs::Job;
 use crate::notes::Notes;
 use crate::{replace, stream};
 
-/// What is done to every picture.
+/// The work on every picture.
 pub(crate) struct Task<'a> {
     pub(crate) args: &'a FilterArgs,
     pub(crate) pipeline: &'a Pipeline,
-    /// Whether the last filter gives as much below 0 as above.
+    /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
     pub(crate) differs: bool,
-    /// Whether the last step gives angles.
+    /// Whether the last step computes angles.
     pub(crate) is_angle: bool,
     pub(crate) bar: &'a ProgressBar,
-    /// What a person should know of the pictures.
+    /// The notes for the user.
     pub(crate) notes: Mutex<Notes>,
     /// Threads for each stream of frames.
     pub(crate) frames_at_once: usize,
 }
 
 impl Task<'_> {
-    /// The format to write; none if the result exists and is to be left. Fails early if the output
-    /// cannot be written.
+    /// The format to write, or `None` if the result exists and is to be skipped. Fails early if the
+    /// output cannot be written.
     pub(crate) fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
         let Job { output, in_folder, .. } = job;
         let found =

@@ -126,8 +126,8 @@ impl Isa {
     }
 }
 
-/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and
-/// so is all that it calls.
+/// Code that is compiled for each instruction set. Every implementation and every function it calls
+/// is `#[inline(always)]`.
 pub(crate) trait Vectorized {
     type Output;
 

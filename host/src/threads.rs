@@ -172,18 +172,19 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 /// A call's work and its helpers.
 struct Crew {
     work: ErasedCall,
-    /// How many are at work, and [`CLOSED`].
+    /// The number of helpers at work, and the bit [`CLOSED`].
     helpers: AtomicUsize,
     caller: Thread,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// What they do. It may be gone once [`Crew::helpers`] is [`CLOSED`] and no more than that.
+/// The closure that helpers call. It may be gone once [`Crew::helpers`] equals [`CLOSED`].
 struct ErasedCall(*const Call<'static>);
 
 type Call<'a> = dyn Fn() + Sync + 'a;
 
-// SAFETY: it stands for a shared reference to what is `Sync`; `Crew::help` says when it is one.
+// SAFETY: the pointer stands for a shared reference to a `Sync` closure. `Crew::help` states when
+// the closure is alive.
 unsafe impl Send for ErasedCall {}
 // SAFETY: likewise.
 unsafe impl Sync for ErasedCall {}

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// The first value's address, which nothing is read from or written to here.
+/// The address of the first value. This function neither reads nor writes there.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
     let object: *mut PyArrayObject = array.as_array_ptr();
     // SAFETY: the pointer is a NumPy array's object, which `array` keeps alive.
@@ -77,10 +77,10 @@ pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
     })
 }
 
-/// Height, width and channels of a shape, and how far apart they are.
+/// Height, width and channels of a shape, and the strides of these three axes.
 ///
 /// # Errors
-/// `ValueError` unless the array has two dimensions, or three and such an axis.
+/// `ValueError` unless the array has two dimensions, or three of which `axis` is one.
 pub(crate) fn dims<T: Copy>(
     shape: &[usize],
     strides: &[T],

@@ -273,7 +273,7 @@ impl Filter {
         (self.0.rows(), self.0.cols())
     }
 
-    /// Column and row of the cell that lies on the output pixel.
+    /// Column and row of the cell that lies on the output pixel, from 0.
     #[getter]
     fn anchor(&self) -> (usize, usize) {
         self.0.anchor()

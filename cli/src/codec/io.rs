@@ -9,11 +9,11 @@ use crate::picture::{Document, Picture, Stored};
 
 pub(crate) type Result<T, E = String> = std::result::Result<T, E>;
 
-/// What a decoder reads from.
+/// The input of a decoder.
 pub(crate) trait Source: BufRead + Seek {}
 impl<R: BufRead + Seek> Source for R {}
 
-/// What an encoder writes to.
+/// The output of an encoder.
 pub(crate) trait Sink: Write + Seek + Send {}
 impl<W: Write + Seek + Send> Sink for W {}
 
@@ -21,7 +21,7 @@ pub(crate) fn no_page(page: u32, pages: usize) -> String {
     format!("there is no page {page}: the file has {pages}")
 }
 
-/// Collects the pages of a file, within the limits on all of them together.
+/// Collects the pages of a file, with the limits applied to all of them together.
 pub(crate) struct Pages<'a> {
     pub(crate) options: &'a Reading,
     pub(crate) found: usize,
@@ -34,12 +34,12 @@ impl<'a> Pages<'a> {
         Self { options, found: 0, bytes: 0, kept: Vec::new() }
     }
 
-    /// Whether the page that comes next is asked for.
+    /// Whether the user asks for the next page.
     pub(crate) fn wants(&self) -> bool {
         self.options.page.is_none_or(|page| self.found + 1 == page as usize)
     }
 
-    /// Checks the next page's size, before memory is taken for it.
+    /// Checks the next page's size before its memory is allocated.
     pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
         self.options.limits.check(width, height, bytes_per_pixel)?;
         let bytes =
@@ -54,7 +54,7 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// Takes the next page, if it is asked for.
+    /// Takes the next page, if the user asks for it.
     pub(crate) fn push(&mut self, page: Picture) {
         if self.wants() {
             self.bytes += page.pixels.bytes().len() as u64;
@@ -63,18 +63,17 @@ impl<'a> Pages<'a> {
         self.found += 1;
     }
 
-    /// Counts a page that is not asked for.
+    /// Counts a page that the user does not ask for.
     pub(crate) fn skip(&mut self) {
         self.found += 1;
     }
 
-    /// Whether no page that follows is asked for.
+    /// Whether the user asks for none of the pages that follow.
     pub(crate) fn done(&self) -> bool {
         self.options.page.is_some_and(|page| self.found >= page as usize)
     }
 
-    /// All pages; an animation's with how often it is shown. `failed` says why no more could be
-    /// read.
+    /// All pages, and the number of loops of an animation. `failed` says why reading stopped.
     pub(crate) fn finish(self, plays: Option<u32>, failed: Option<String>) -> Result<Document> {
         let note = match failed {
             Some(reason) if !self.options.lenient => return Err(damaged(&reason)),
@@ -110,17 +109,17 @@ pub(crate) fn said(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Why a file could not be read as a whole, and the way out.
+/// The error for a file that could not be read as a whole, with the way out.
 pub(crate) fn damaged(reason: &str) -> String {
     format!("{reason}; --lenient keeps what can be read")
 }
 
-/// The note on a file that was read in part.
+/// The note for a file that was read in part.
 pub(crate) fn kept_in_part(reason: &str) -> String {
     format!("only a part of the picture was read: {reason}")
 }
 
-/// Memory for so many values, whose allocation may fail.
+/// Memory for `len` values. The allocation may fail.
 pub(crate) fn zeroes<P: bytemuck::Zeroable + Clone>(len: usize) -> Result<Vec<P>> {
     let mut values: Vec<P> = Vec::new();
     values.try_reserve_exact(len).map_err(|_| format!("{len} values do not fit in memory"))?;
@@ -138,7 +137,7 @@ pub(crate) fn image_of<P: Number>(
         .map_err(|error| error.to_string())
 }
 
-/// A type of numbers that is read as f64 and can be written again.
+/// A number type that is read as f64 and can be written again.
 pub(crate) trait Wide: bytemuck::Pod + Number {
     const STORED: Stored;
 }
@@ -161,7 +160,7 @@ wide! {
     f64 F64;
 }
 
-/// Values as f64, each the number itself.
+/// Values as f64, without rounding.
 pub(crate) fn widened<N: Wide>(values: &[N]) -> Result<Vec<f64>> {
     if let Some(value) = values.iter().find(|value| !value.is_exact()) {
         return Err(format!(

@@ -34,7 +34,7 @@ pub(crate) use tiff_write::{
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
 pub(crate) use {raw::write as write_raw, webp::write as write_webp};
 
-/// Reads a file. The content tells the format, else the name's extension does.
+/// Reads a file. The content tells the format; if it does not, the extension does.
 pub(crate) fn read(
     source: &mut dyn Source,
     extension: Option<&str>,

@@ -50,7 +50,7 @@ pub(crate) struct Writing {
     pub(crate) compression: Option<Compression>,
 }
 
-/// How a TIFF is compressed, without loss.
+/// The lossless compression of a TIFF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Compression {
     None,
@@ -60,7 +60,7 @@ pub(crate) enum Compression {
     Packbits,
 }
 
-/// What a file without a header holds.
+/// The content of a file without a header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Raw {
     pub(crate) shape: Shape,
@@ -91,7 +91,7 @@ impl Raw {
     }
 }
 
-/// What the axes of an array mean: `y` are rows, `x` columns, `z` slices and `c` channels.
+/// The axes of an array: `y` are rows, `x` columns, `z` slices and `c` channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Axes {
     Yx,

@@ -1,6 +1,6 @@
 //! Formats that are told by how they begin.
 
-/// What begins with bytes of its own.
+/// A format with a signature at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Png,
@@ -15,6 +15,6 @@ pub(crate) enum Kind {
     Hdr,
     Exr,
     Tiff,
-    /// An MP4 video, or a HEIC picture, which are not read.
+    /// An MP4 video or a HEIC picture. The tool reads neither.
     Video,
 }

@@ -27,7 +27,7 @@ pub(super) fn share<T: Default, J: Send>(
         if let Err(error) =
             outcome.and_then(|()| stage.jobs(done.fetch_add(1, Ordering::Relaxed) + 1, all))
         {
-            // Another thread's error may have come first.
+            // Another thread's error may already be stored.
             let _ = failed.set(error);
         }
     });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A value with its type.
 type Fact = (TypeId, Arc<dyn Any + Send + Sync>);
 
-/// One value of each type that was asked for. Clones share it.
+/// At most one value of each type. Clones share the cache.
 #[derive(Clone, Default)]
 pub(super) struct Facts(Arc<Mutex<Vec<Fact>>>);
 

@@ -63,7 +63,7 @@ impl<P: Pixel> HostImage<P> {
         bytemuck::cast_slice(self.memory.bytes())
     }
 
-    /// The values, to change.
+    /// The values, row by row, channels interleaved, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [P] {
         bytemuck::cast_slice_mut(self.memory.bytes_mut())
     }

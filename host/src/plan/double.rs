@@ -545,7 +545,7 @@ fn each(
 
 /// Rows and columns whose products add up to the taps.
 struct Products<'a> {
-    /// What is added to the tap on the output pixel.
+    /// Added to the tap in the middle of the window, cell `(cols / 2, rows / 2)`.
     point: f64,
     terms: Vec<(&'a [f64], &'a [f64])>,
 }
