@@ -182,11 +182,10 @@ impl Engine {
             return Err(Error::Mismatch { src, dst });
         }
         if src.overlaps(dst) {
-            let expected =
-                "memory apart from the source's: results would be read as pixels".to_owned();
+            let expected = "separate memory: the kernel would read results as pixels".to_owned();
             return Err(Error::Parameter {
                 name: "the destination",
-                value: "memory of the source".into(),
+                value: "memory that the source uses".into(),
                 expected,
             });
         }
@@ -197,9 +196,9 @@ impl Engine {
             part.rows.clone(),
             height,
         );
-        within("the rows to compute", &part.rows, &dst.there())?;
-        within("the columns to compute", &part.columns, &(0..width))?;
-        within("the source's rows that they need", &read, &src.there())?;
+        within("the range of rows to compute", &part.rows, &dst.there())?;
+        within("the range of columns to compute", &part.columns, &(0..width))?;
+        within("the range of source rows needed", &read, &src.there())?;
         self.gpu.enter()?;
         let kinds = (src.scalar, dst.scalar);
         // Results of an epilogue are rounded from f32.
