@@ -537,7 +537,7 @@ impl Header {
                 self.shape_text()
             )),
             (None, [_, _, _, _]) => Err(format!(
-                "an array of shape {} has too many channels; --axes zyxc reads a stack of pictures of many channels",
+                "an array of shape {} may be a stack of pictures of many channels: pass --axes zyxc to read it as one",
                 self.shape_text()
             )),
             _ => Err(format!(
