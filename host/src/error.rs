@@ -64,7 +64,7 @@ pub enum Error {
         dst: String,
     },
     /// No variant has this name.
-    #[error("no variant is called \"{name}\"; there are: {known}")]
+    #[error("no variant is called \"{name}\"; the variants are: {known}")]
     UnknownVariant {
         /// The name given.
         name: String,

@@ -59,7 +59,7 @@ impl Problem {
             ),
             None if taps <= DIRECT_TAPS => (
                 Family::Direct,
-                "on every device, filters that are not separable sum up to 17x17 taps one by one",
+                "on every device, up to 17x17 taps that are not separable are summed one by one",
             ),
             _ if has_spectra => (
                 Family::Fourier,
