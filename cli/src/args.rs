@@ -284,9 +284,9 @@ pub(crate) struct PlanArgs {
 
 const PLAN_HELP: &str = "\
 The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size.
-They exclude copies: the pixels are in the device's memory. With --device auto, the default, the lines before the variants compare
-both devices, from host memory to host memory. Most parts of the GPU's time overlap, so the total is less than their sum.
---type, --output-type, --pictures and --pinned apply to this comparison.
+They exclude copies: the pixels are in the device's memory. With --device auto, the default, the lines before the variants
+compare both devices, from host memory to host memory. Most parts of the GPU's time overlap, so the total is less than their
+sum. --type and --output-type apply to all times, --pictures and --pinned only to this comparison.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
