@@ -19,8 +19,7 @@ use crate::taps_file;
 #[derive(Debug, Parser)]
 #[command(name = "apron", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's
-    /// source
+    /// Load the GPU kernels from this PTX file, compiled from this version's source by any compiler
     #[arg(long, value_name = "FILE", global = true, help_heading = "Running", display_order = 900)]
     pub(crate) ptx: Option<PathBuf>,
 
@@ -51,7 +50,7 @@ pub(crate) enum Command {
     Taps(Box<TapsArgs>),
     /// Show devices, kernels and variants
     Info,
-    /// Print what makes a shell complete apron's command lines
+    /// Print a shell completion script
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// The shell
@@ -61,7 +60,7 @@ pub(crate) enum Command {
     /// Print a manual page
     #[command(after_help = MAN_HELP)]
     Man {
-        /// The command that the page is about [default: apron itself]
+        /// The command to describe [default: apron itself]
         #[arg(value_name = "COMMAND")]
         command: Option<String>,
     },
@@ -87,26 +86,26 @@ pub(crate) struct FilterArgs {
     #[arg(value_name = "IN.. OUT")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a
-    /// folder OUT are replaced always
+    /// Replace OUT if it exists. Without this option, OUT is replaced only if it is also IN. Files
+    /// in a folder OUT are always replaced
     #[arg(long, conflicts_with = "skip_existing", help_heading = "Files")]
     pub(crate) overwrite: bool,
 
-    /// Leave out pictures whose results exist
+    /// Skip pictures whose results exist already
     #[arg(long, help_heading = "Files")]
     pub(crate) skip_existing: bool,
 
-    /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results
-    /// are written beside their pictures
+    /// Add TEXT to the name of each result, before its extension. Then OUT may be omitted: each
+    /// result is written next to its picture
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix, help_heading = "Files")]
     pub(crate) suffix: Option<String>,
 
-    /// Read the folders in a folder too; OUT gets the same folders
+    /// Also read subfolders; OUT gets the same subfolders
     #[arg(long, help_heading = "Files")]
     pub(crate) recursive: bool,
 
-    /// Read pictures of one kind that follow one another in a file, as they do on a pipe, and write
-    /// their results in a row
+    /// Read a file as a stream of pictures in one format, one after the other, as on a pipe, and
+    /// write the results in the same way
     #[arg(long, conflicts_with = "raw", help_heading = "Files")]
     pub(crate) frames: bool,
 
@@ -117,11 +116,11 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Filter")]
     pub(crate) in_f32: bool,
 
-    /// What becomes of alpha: premultiply (colours are weighted by it), premultiplied (they are
-    /// multiplied by it already), keep, filter, drop, flatten=COLOUR (white, black, grey or
-    /// #rrggbb) or auto, which for taps that are not negative and sum to 1 is what the file says,
-    /// premultiply or premultiplied, and keep for all others. Bands that are no alpha are filtered,
-    /// unless a mode is given
+    /// How to treat alpha: premultiply (weight colours by alpha), premultiplied (colours are
+    /// already multiplied by alpha), keep (copy alpha), filter (filter alpha like a colour), drop,
+    /// flatten=COLOUR (lay the picture on white, black, grey or #rrggbb) or auto. For taps that are
+    /// not negative and sum to 1, auto is premultiply or premultiplied, as the file says; for all
+    /// others, it is keep. Bands that are not alpha are filtered, unless a mode is given
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 
@@ -134,32 +133,32 @@ pub(crate) struct FilterArgs {
     )]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each
-    /// picture the faster)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU, whichever is
+    /// faster for the picture)
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
-    /// Filter arrays (.npy), files without a header and uncompressed TIFFs that are larger than
-    /// this in chunks of rows, from file to file, so that they need not fit in memory; K, M, G and
-    /// T are powers of 1024
+    /// Above this many bytes, filter a file in chunks of rows, so that it need not fit in memory.
+    /// For arrays (.npy), files without a header and uncompressed TIFFs; K, M, G and T are powers
+    /// of 1024
     #[arg(long, value_name = "N", default_value = "512M", value_parser = amount, help_heading = "Running")]
     pub(crate) chunk_above: u64,
 
-    /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are
-    /// filtered in bands; K, M, G and T are powers of 1024
+    /// Most bytes of GPU memory for each picture; larger pictures are filtered in bands of rows; K,
+    /// M, G and T are powers of 1024 [default: all free GPU memory]
     #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
     pub(crate) gpu_memory: Option<u64>,
 
-    /// Variant to run, from the list in "apron info" [default: the fastest for the size, of the
-    /// filter's family]
+    /// Variant (GPU algorithm) to run; "apron info" lists them [default: the fastest for the size,
+    /// of the filter's family]
     #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
-    /// Measure the variants once for each new size on this GPU, and remember the fastest
+    /// Measure the variants once for each new picture size on this GPU, and remember the fastest
     #[arg(long, conflicts_with = "variant", help_heading = "Running")]
     pub(crate) autotune: bool,
 
-    /// Pixel type to write [default: as the input]
+    /// Pixel type to write [default: the input's]
     #[arg(long, value_name = "TYPE", value_parser = scalars(), help_heading = "Values")]
     pub(crate) output_type: Option<Scalar>,
 
@@ -196,33 +195,35 @@ apron filter [OPTIONS] <IN>... <OUT>
        apron filter [OPTIONS] --suffix <TEXT> <IN>...";
 
 const FILTER_HELP: &str = "\
-Files: IN may be a file, a folder of pictures, a pipe, or - for standard input. OUT may be a file, a folder, or - for standard
-output, with --format. Several pictures need a folder as OUT, or --suffix. A folder OUT that does not exist is made; a single
-picture's needs a / at its end. A file is written under a temporary name and renamed when it is complete: OUT may be IN, and
-a failure leaves no partial file. Of several pictures, one that fails does not stop the others.
+Files: IN may be a file, a folder of pictures, a pipe, or - for standard input. OUT may be a file, a folder, or - for
+standard output, with --format. Several pictures need a folder as OUT, or --suffix. A folder OUT that does not exist is
+created; for a single picture, its name must end in /. A file is written under a temporary name and renamed when it is
+complete: OUT may be IN, and a failure leaves no partial file. If one of several pictures fails, the others are still
+filtered.
 
-Pipes: pictures of one kind that follow one another on a pipe, or in a file with --frames, are frames: each is filtered and
-written, without end, and their sizes may differ. tif, tga and raw cannot follow one another. A damaged frame is an error; those
-before it are written. --page is about each frame. In other files, what lies behind the picture is not read, and is named.
+Pipes: pictures in one format that follow one another on a pipe, or in a file with --frames, are frames. Each is filtered and
+written as it arrives. Their number has no limit, and their sizes may differ. tif, tga and raw cannot follow one another. A
+damaged frame is an error; the frames before it are written. --page applies to each frame. In other files, the tool does not
+read data after the picture, and prints a note.
 
-Values: integers are rounded half to even, and those below 0 or above the greatest value are cut off; the tool says so where a
-derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to each
-value in this order, before it is rounded. --output-type f32 keeps sign and fraction.
+Values: integers are rounded half to even, and values outside the type's range are clipped. The tool prints a note if a
+derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to
+each value in this order, before rounding. --output-type f32 keeps sign and fraction.
 
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
-tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif and XMP data, the resolution, the
-orientation, chunks of PNG and tags of TIFF are kept where the format can hold them, and the tool says what it cannot. It leaves
-out, and names, what may tell of the picture before filtering: thumbnails, the maker's notes, statistics. CMYK stays CMYK in tif
-and jpg. A file that is cut off is
-refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds;
-what is filtered in chunks (--chunk-above) has none.
-A fourth sample is what the file says: straight alpha (png, webp, gif), alpha that the colours are multiplied by (exr, tif), or
-another band (tif), which is filtered as the others and written as it was. Colours become those of the format that is written;
-a format without room for a band refuses it. Arrays do not say: all of their channels are filtered, unless --alpha is given.
-Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
-values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
-f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; those beyond 2^53 of i64 and u64 are
-refused.
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages
+of a tif and slices of an array are filtered and written; --page selects one. The colour profile, Exif and XMP data, the
+resolution, the orientation, PNG chunks and TIFF tags are kept where the format can hold them; a note names the rest.
+Metadata that may describe the picture before filtering is left out and named: thumbnails, the maker's notes, statistics.
+CMYK stays CMYK in tif and jpg. A file that is cut off is refused; --lenient keeps its readable part. The limits on size
+guard against files that decode to more than memory holds; files filtered in chunks (--chunk-above) have none.
+The file says what a fourth sample is: straight alpha (png, webp, gif), alpha by which the colours are already multiplied
+(exr, tif), or another band (tif), which is filtered like the colours and stays a band. Colours are converted to the output
+format's type of alpha; a format without room for a band refuses it. Arrays do not say what their channels are: all are
+filtered, unless --alpha is given.
+Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where the shape does not.
+Their values may have any type but complex, either byte order, and C or Fortran order; every channel is filtered. Values
+other than u8, u16, f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; i64 and u64
+values beyond 2^53 are refused.
 Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Examples:
@@ -254,8 +255,8 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each
-    /// picture the faster)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU, whichever is
+    /// faster for the picture)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 
@@ -263,15 +264,16 @@ pub(crate) struct PlanArgs {
     #[arg(long = "type", value_name = "TYPE", default_value = "u8", value_parser = scalars())]
     pub(crate) scalar: Scalar,
 
-    /// Pixel type of the result [default: as the picture's]
+    /// Pixel type of the result [default: the picture's]
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
 
-    /// Pictures of a batch
+    /// Number of pictures in the batch
     #[arg(long, value_name = "N", default_value_t = NonZero::<u32>::MIN)]
     pub(crate) pictures: NonZero<u32>,
 
-    /// The pictures are in pinned memory, from which a GPU copies by itself
+    /// The pictures are in pinned (page-locked) memory, which a GPU copies directly, without
+    /// staging buffers
     #[arg(long)]
     pub(crate) pinned: bool,
 
@@ -285,10 +287,10 @@ pub(crate) struct PlanArgs {
 }
 
 const PLAN_HELP: &str = "\
-The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
-hold for pixels in the device's memory. With --device auto, the default, the times of both devices are shown before, from host
-memory to host memory: of the parts that the GPU's time has, most overlap, so it is less than their sum. --type, --output-type,
---pictures and --pinned are about these times.
+The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size.
+They exclude copies: the pixels are in the device's memory. With --device auto, the default, the lines before the variants
+compare both devices, from host memory to host memory. Most parts of the GPU's time overlap, so the total is less than their
+sum. --type and --output-type apply to all times, --pictures and --pinned only to this comparison.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3

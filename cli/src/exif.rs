@@ -73,8 +73,10 @@ impl Meta {
     pub(crate) fn pixels_moved(&mut self) {
         carried::change(&mut self.carried, RestsOn::Place);
         if without_places(self) {
-            self.carried
-                .push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+            self.carried.push(Carried::left_out(
+                Kind::Phrase,
+                "the position of the subject in the Exif data",
+            ));
         }
         if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
             self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));

@@ -81,7 +81,10 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     };
     let outcome = run_all(&task, &jobs);
     if let (None, Some(error)) = (begins_on_cpu, fallback()) {
-        report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
+        report(&format!(
+            "the CPU was used, because the GPU could not be used: {}",
+            why_no_gpu(error)
+        ));
     }
     outcome
 }
@@ -311,7 +314,7 @@ impl Task<'_> {
             Some(stored) => Err(apron::Error::Parameter {
                 name: "the type of the results",
                 value: stored.name().to_owned(),
-                expected: "f32 or f16 for angles, as --output-type says".to_owned(),
+                expected: "f32 or f16 for angles: use --output-type f32".to_owned(),
             }),
             None => Ok(()),
         }
@@ -396,7 +399,11 @@ impl Task<'_> {
         if let Some(wide) = page.stored.filter(|_| own && stored.is_none()) {
             note(
                 notes,
-                format!("{} became {target}, as {} has no {0}", wide.name(), format.name()),
+                format!(
+                    "{} became {target}, because {} cannot hold {0}",
+                    wide.name(),
+                    format.name()
+                ),
             );
         }
         self.check_holds_angles(stored).map_err(failed)?;
@@ -433,7 +440,7 @@ impl Task<'_> {
         };
         if loses {
             let text = format!(
-                "what shines where alpha is 0 became black: {} has its colours beside alpha",
+                "colour where alpha is 0 (a glow) became black: {} holds only straight alpha",
                 format.name()
             );
             note(notes, text);

@@ -223,7 +223,10 @@ impl FileFormat {
         let lower = extension.trim_start_matches('.').to_lowercase();
         FORMATS.iter().find(|format| format.extensions.contains(&&*lower)).ok_or_else(|| {
             let known: Vec<_> = FORMATS.iter().map(Self::name).collect();
-            format!("pictures cannot be written as \"{extension}\"; there are {}", known.join(", "))
+            format!(
+                "pictures cannot be written as \"{extension}\"; the formats are {}",
+                known.join(", ")
+            )
         })
     }
 
@@ -232,7 +235,7 @@ impl FileFormat {
         match path.extension() {
             Some(extension) => Self::from_extension(&extension.to_string_lossy()),
             None => Err(format!(
-                "there is no such folder, and the name has no extension that tells a format, as in {0}.png; for a new folder, write {0}/",
+                "there is no such folder, and the name has no extension of a format, as in {0}.png; for a new folder, write {0}/",
                 path.display()
             )),
         }
@@ -353,13 +356,10 @@ impl FileFormat {
             !values && meta.resolution.is_some_and(|resolution| !has_room(resolution)),
             "the resolution",
         );
-        lose(
-            first.delay.is_some() && self.pages != Several::Animation,
-            "the times for which frames are shown",
-        );
+        lose(first.delay.is_some() && self.pages != Several::Animation, "the durations of frames");
         lose(
             first.extras.contains(&Extra::Premultiplied) && self.behind == Behind::Unsaid,
-            "that its colours are multiplied by alpha",
+            "the fact that its colours are multiplied by alpha",
         );
         let carried =
             || document.pages.iter().flat_map(|page| &page.meta.carried).filter(|_| !values);
@@ -372,7 +372,10 @@ impl FileFormat {
         let lost = (!lost.is_empty())
             .then(|| format!("{} cannot hold {}", self.name(), carried::listed(&lost)));
         let untrue = (!untrue.is_empty()).then(|| {
-            format!("left out, as it may tell of the picture before: {}", carried::listed(&untrue))
+            format!(
+                "left out, as it may describe the picture before filtering: {}",
+                carried::listed(&untrue)
+            )
         });
         match (lost, untrue) {
             (Some(lost), Some(untrue)) => Some(format!("{lost}; {untrue}")),
@@ -421,7 +424,7 @@ impl FileFormat {
     pub(crate) fn meets(&self, meaning: &Meaning) -> (ByAlpha, Option<String>) {
         let Behind::Alpha(alpha) = self.behind else { return (ByAlpha::AsTheyAre, None) };
         let text = format!(
-            "the last channel, of which the input says no meaning, is alpha in {}; --alpha premultiply weighs the colours by it",
+            "the input does not say what its last channel is, and in {} it is alpha; --alpha premultiply weights the colours by it",
             self.name()
         );
         let unsaid = meaning.extras.contains(&Extra::Unspecified);
@@ -453,7 +456,7 @@ impl FileFormat {
         if (self.holds)(scalar, colours + extras.len()) {
             let ways = match extras {
                 [_] => {
-                    "; --alpha drop leaves the last band out, --alpha premultiply takes it for alpha"
+                    "; --alpha drop leaves the last band out, --alpha premultiply treats it as alpha"
                 }
                 _ => "",
             };

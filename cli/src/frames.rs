@@ -96,7 +96,7 @@ impl Reader {
         if let (true, None) = (self.marked, self.kind) {
             let what = found.map_or("file", Kind::name);
             return Err(io::Error::other(format!(
-                "nothing in such a {what} says where one picture ends and the next begins: leave --frames out"
+                "this {what} does not say where one picture ends and the next begins: leave --frames out"
             )));
         }
         self.walk()
@@ -124,7 +124,7 @@ impl Reader {
                 Some(other) => {
                     let (other, kind) = (other.name(), kind.name());
                     return Err(io::Error::other(format!(
-                        "a {other} begins here, and the frames before are {kind}: all must be of one kind"
+                        "a {other} begins here, but the frames before it are {kind}: all frames must have one format"
                     )));
                 }
                 // Unknown data after a single picture is a trailer; in a stream, it means damage.
@@ -134,7 +134,7 @@ impl Reader {
                 }
                 None => {
                     return Err(io::Error::other(format!(
-                        "the bytes here begin no {} picture: the stream is damaged, or a picture has a trailer",
+                        "no {} picture begins here: the stream is damaged, or a picture has a trailer",
                         kind.name()
                     )));
                 }
@@ -346,8 +346,8 @@ impl Stream<'_> {
         }
         if frames > 1 && !task.args.frames && !stream::is_streamed(&job.output) {
             let text = format!(
-                "{frames} pictures are in this file, one after the other, of which most programs show the first; \
-                 --frames says that they are meant so"
+                "this file holds {frames} pictures, one after the other, and most programs show only the first; \
+                 --frames says that this is intended"
             );
             all.add(&job.output, Note::Text(text));
         }

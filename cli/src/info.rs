@@ -50,7 +50,7 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
                     Err(error) => writeln!(out, "  gpu:{ordinal}  cannot be used: {error}")?,
                 }
             }
-            writeln!(out, "  auto   is cpu or gpu:0, for each call the faster")?;
+            writeln!(out, "  auto   is cpu or gpu:0, whichever is faster for each call")?;
         }
         Err(error) => no_gpu(out, &error)?,
     }
@@ -84,7 +84,7 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
         )?;
         let missing: Vec<_> = kernels.missing().collect();
         if !missing.is_empty() {
-            writeln!(out, "  not there, and so from this build: {}", missing.join(" "))?;
+            writeln!(out, "  not in the file, so taken from this build: {}", missing.join(" "))?;
         }
     }
     Ok(())
@@ -140,8 +140,9 @@ pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
         out,
         "{:<12} any taps, row by row, as in \"taps:0 1 0; 1 -4 1; 0 1 0\"\n\
          {:<12} a row and a column, as in \"separable:row=1 2 1,column=-1 0 1\"\n\n\
-         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9 or gaussian:sigma-x=3,sigma-y=1. The first\n\
-         one's name may be left out: gaussian:2. A column and a row after an @ set another tap on the output pixel than the middle one: box:size=4@1,1",
+         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9 or gaussian:sigma-x=3,sigma-y=1. The name\n\
+         of the first may be left out: gaussian:2. A column and a row after an @ choose the tap that lies on the output pixel, instead of\n\
+         the middle one: box:size=4@1,1",
         "taps", "separable"
     )
 }

@@ -153,11 +153,8 @@ fn walk(
     if sources.len() > before {
         return Ok(());
     }
-    let hint = if args.recursive { "" } else { "; --recursive looks into its folders too" };
-    Err(Failure::at(
-        folder,
-        format!("there is no file in this folder whose name ends as that of a picture{hint}"),
-    ))
+    let hint = if args.recursive { "" } else { "; --recursive also reads its subfolders" };
+    Err(Failure::at(folder, format!("no file in this folder has the extension of a picture{hint}")))
 }
 
 fn is_named_raw(path: &Path) -> bool {
@@ -168,7 +165,7 @@ fn job(source: Source, out: Out<'_>, args: &FilterArgs) -> Result<Job> {
     let Source { path: input, below } = source;
     if is_stream(&input) && !matches!(out, Out::File(_)) {
         return Err(Failure::usage(
-            "standard input has no name that its result could have: name the file to write",
+            "standard input has no name for its result: name the file to write",
         ));
     }
     let renamed = |path: &Path| {
@@ -223,7 +220,7 @@ fn check_apart(jobs: &[Job]) -> Result {
         let input = job.output.canonicalize().ok().and_then(|path| read.get(&path).copied());
         if input.is_some_and(|input| input != job.input) {
             return Err(Failure::usage(format!(
-                "{} would be written as the result of {}, but is to be read too",
+                "{} would be written as the result of {}, but is also an input",
                 job.output.display(),
                 job.input.display()
             )));

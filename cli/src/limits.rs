@@ -34,7 +34,7 @@ impl Limits {
             return Ok(());
         }
         Err(format!(
-            "{width}x{height} pixels, which are {pixels}, take {bytes} bytes; {}",
+            "{width}x{height} pixels ({pixels} in all) take {bytes} bytes; {}",
             self.advice()
         ))
     }

@@ -31,7 +31,7 @@ pub(crate) fn page(name: Option<&str>) -> Result {
             let found = tool.find_subcommand(name).cloned();
             found.ok_or_else(|| {
                 Failure::usage(format!(
-                    "no command is called {name}; there are {}",
+                    "no command is called {name}; the commands are {}",
                     known.join(", ")
                 ))
             })?

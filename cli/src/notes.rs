@@ -67,7 +67,7 @@ impl std::fmt::Display for Note {
         }
         write!(
             f,
-            "; --abs keeps their size, --offset {middle} shows both signs, --output-type f32 keeps all"
+            "; --abs keeps their magnitude, --offset {middle} shows both signs, --output-type f32 keeps all"
         )
     }
 }

@@ -118,7 +118,7 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     let mut document = Document { slice_axis: stack, ..Document::of(pages) };
     document
         .notes
-        .extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
+        .extend(short.then(|| "the .npy file ends too early; the missing values are 0".to_owned()));
     Ok(document)
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
         [cols] => (1, cols),
         _ => {
             return Err(format!(
-                "an array of shape {} is no table of taps: rows x columns",
+                "an array of shape {} cannot be taps: rows x columns are needed",
                 header.shape_text()
             ));
         }
@@ -446,7 +446,7 @@ impl Header {
             std::str::from_utf8(&line).map_err(|_| "the .npy header is not text".to_owned())?;
         Self::parse(line).ok_or_else(|| {
             format!(
-                "the .npy header is not that of an array of numbers: {:?}",
+                "the .npy header does not describe an array of numbers: {:?}",
                 line.trim().get(..200).unwrap_or(line.trim())
             )
         })
@@ -521,11 +521,11 @@ impl Header {
             (None, [_, _, 1..=4]) => Ok(Axes::Yxc),
             (None, [_, _, _, 1..=4]) => Ok(Axes::Zyxc),
             (None, [_, _, _]) => Err(format!(
-                "an array of shape {} may be a stack of slices, --axes zyx, or a picture of many channels, --axes yxc",
+                "an array of shape {} is ambiguous: --axes zyx reads a stack of slices, --axes yxc a picture of many channels",
                 self.shape_text()
             )),
             (None, [_, _, _, _]) => Err(format!(
-                "an array of shape {} may be a stack of pictures of many channels: --axes zyxc",
+                "an array of shape {} may be a stack of pictures of many channels: pass --axes zyxc to read it as one",
                 self.shape_text()
             )),
             _ => Err(format!(

@@ -301,9 +301,9 @@ impl Picture {
             _ => return Ok(self),
         };
         let meta = &mut self.meta;
-        meta.carried.push(Carried::left_out(Kind::Phrase, "its inks (CMYK became RGB)"));
+        meta.carried.push(Carried::left_out(Kind::Phrase, "its CMYK inks, which became RGB"));
         if meta.icc.take().is_some() {
-            meta.carried.push(Carried::left_out(Kind::Phrase, "the colour profile of the inks"));
+            meta.carried.push(Carried::left_out(Kind::Phrase, "the colour profile of CMYK"));
         }
         Ok(self)
     }

@@ -34,10 +34,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     };
     let chosen = if args.h200 { candidates[0].variant } else { chosen };
     let product = match filter.summed().map(|(centre, terms)| (centre != 0.0, terms.len())) {
-        _ if filter.is_separable() => "the product of a row and a column",
-        Some((true, 1)) => "the product of a row and a column, and the pixel itself",
-        Some(_) => "the sum of two products of a row and a column",
-        None => "no product of a row and a column",
+        _ if filter.is_separable() => "separable",
+        Some((true, 1)) => "separable plus a multiple of the pixel itself",
+        Some(_) => "the sum of two separable filters",
+        None => "not separable",
     };
     print(|out| {
         let types =
@@ -131,7 +131,7 @@ impl Reckoned {
             if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
         match self.open.cpu {
             Some(time) => writeln!(out, "    cpu    {:>10}  {threads}", show(time))?,
-            None => writeln!(out, "    cpu    {:>10}  it has no such variant", "-")?,
+            None => writeln!(out, "    cpu    {:>10}  it cannot run this variant", "-")?,
         }
         let gpu = match (&self.failed, &self.open.gpu) {
             (None, Some(gpu)) => gpu,
@@ -153,7 +153,7 @@ impl Reckoned {
         let opening = self.first.gpu.as_ref().map_or(Duration::ZERO, |gpu| gpu.opening);
         writeln!(
             out,
-            "    beside: {} to open gpu:0, {} for a plan's first call there",
+            "    once: {} to open gpu:0, {} for a plan's first call there",
             show(opening),
             show(gpu.setup)
         )?;

@@ -15,10 +15,10 @@ use crate::spread::{chunk, threads_for};
 /// added.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Scaling {
-    /// How values become those of another type: full (the whole range of one type becomes that of
-    /// the other; the range of floats is 0 to 1), none (values stay), or MIN..MAX (MIN becomes 0,
-    /// MAX the greatest value) [default: full between u8 and u16, none into floats; from floats
-    /// into integers it must be given]
+    /// How to convert values to another type: full (the whole range of one type becomes that of the
+    /// other; the range of floats is 0 to 1), none (keep the values) or MIN..MAX (MIN becomes 0,
+    /// MAX the greatest value of the type) [default: full between u8 and u16, none to floats;
+    /// required from floats to integers]
     #[arg(
         long,
         value_name = "full|none|MIN..MAX",
@@ -28,16 +28,16 @@ pub(crate) struct Scaling {
     )]
     pub(crate) scale: Option<Scale>,
 
-    /// Scale so that the least value of each result becomes 0 and its greatest the greatest of the
-    /// type (1 for floats)
+    /// Scale each result so that its least value becomes 0 and its greatest value becomes the
+    /// greatest of the type (1 for floats)
     #[arg(long, help_heading = "Values")]
     pub(crate) normalize: bool,
 
-    /// Add V to each value, after it was scaled; 128 shows a derivative's both signs in 8 bits
+    /// Add V to each value, after scaling; 128 shows both signs of a derivative in 8 bits
     #[arg(long, value_name = "V", allow_hyphen_values = true, value_parser = finite, help_heading = "Values")]
     pub(crate) offset: Option<f64>,
 
-    /// Drop the sign of each value, before it is scaled
+    /// Drop the sign of each value, before scaling
     #[arg(long, help_heading = "Values")]
     pub(crate) abs: bool,
 }
@@ -124,7 +124,7 @@ impl Scaling {
             None => match integers {
                 (true, true) => {
                     note = Some(format!(
-                        "{from} became {to} with --scale full, which keeps the look; --scale none keeps the numbers"
+                        "{from} became {to} with --scale full, which keeps the appearance; --scale none keeps the numbers"
                     ));
                     Scale::Full
                 }

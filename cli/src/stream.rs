@@ -66,7 +66,10 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     if len > MOST {
         return Err(Failure::at(
             path,
-            format!("more than {} GiB came: write it to a file, and name that", MOST >> 30),
+            format!(
+                "standard input has more than {} GiB: write it to a file, and name that file",
+                MOST >> 30
+            ),
         ));
     }
     Ok(file)

@@ -18,7 +18,7 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
             0 => Ok(filter),
             more => Err(Failure::at(
                 path,
-                format!("more follows the taps, {more} bytes: write one array to a file"),
+                format!("{more} bytes follow the taps: write one array to a file"),
             )),
         }
     } else {
@@ -33,7 +33,11 @@ fn read_text(reader: impl Read) -> Result<String, String> {
     let mut text = String::new();
     let read =
         reader.take(MOST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if read as u64 > MOST { Err(format!("more than {MOST} bytes of text")) } else { Ok(text) }
+    if read as u64 > MOST {
+        Err(format!("the text has more than {MOST} bytes, the limit for a file of taps"))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Writes a filter: an array if the name ends in `.npy`, else text.

@@ -45,7 +45,7 @@ impl Task<'_> {
         match self.args.format {
             Some(format) => Ok(Some(format)),
             None if stream::is_stream(output) => Err(Failure::usage(
-                "standard output has no name that tells a format: give one, as in --format png",
+                "standard output has no extension: name its format, as in --format png",
             )),
             None => FileFormat::from_path(output).map(Some),
         }

@@ -518,7 +518,7 @@ exports! {
 
     Context fn cuMemsetD2D8Async(driver, to: Pointer, pitch: usize, value: c_uchar, width: usize, height: usize, stream: usize) {
         if height > 1 && width > pitch {
-            return driver.refuse("cuMemsetD2D8Async", "rows longer than their pitch");
+            return driver.refuse("cuMemsetD2D8Async", "rows are longer than their pitch");
         }
         in_stream(driver, stream, move || {
             let row = |row: usize| driver.here().memory.fill(to.wrapping_add((row * pitch) as u64), &[value], width);
@@ -946,7 +946,7 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
     }
     if shared > most {
         let name = entry.name;
-        let why = format!("{name}: {shared} bytes of shared memory, allowed are {most}");
+        let why = format!("{name}: {shared} bytes of shared memory, the limit is {most}");
         return Err(driver.refuse("cuLaunchKernel", &why));
     }
     if node.parameters.is_null() || !node.extra.is_null() {
@@ -1022,7 +1022,7 @@ const DEVICE: c_int = 2;
 /// Whether the driver would accept a copy.
 fn check_2d(driver: &Driver, copy: &Copy2D) -> Result<(), u32> {
     if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
-        return Err(driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch"));
+        return Err(driver.refuse("cuMemcpy2DAsync", "rows are longer than their pitch"));
     }
     let pitch = copy.src_pitch.max(copy.dst_pitch);
     if pitch > driver.settings.pitch as usize {

@@ -381,10 +381,10 @@ impl<'a> Machine<'a> {
                         break;
                     }
                     if first == Some(Pause::Warp) {
-                        self.same_site(members.clone(), "a barrier of the warp")?;
+                        self.same_site(members.clone(), "a warp barrier")?;
                         warp.update(|passed| passed + 1);
                     } else {
-                        self.same_site(members.clone(), "an instruction")?;
+                        self.same_site(members.clone(), "a warp instruction")?;
                     }
                     pauses[members.clone()].fill(None);
                 }
@@ -417,19 +417,19 @@ impl<'a> Machine<'a> {
                 };
                 let other = self.name(other);
                 let at = if pauses[waiting] == Some(Pause::Together) {
-                    "an instruction"
+                    "instruction"
                 } else {
-                    "a barrier"
+                    "barrier"
                 };
                 self.find(
                     waiting,
                     self.threads[waiting].site.get(),
                     LAUNCH_FAILED,
-                    &format!("waits at {at} of the {whom} that not all threads reach: thread {other} {does}"),
+                    &format!("waits at a {whom} {at} that some threads do not reach: thread {other} {does}"),
                 );
                 return None;
             }
-            self.same_site(all, "a barrier of the block")?;
+            self.same_site(all, "a block barrier")?;
             self.any.set(pauses.contains(&Some(Pause::Block { flag: true })));
             self.epoch.update(|epoch| epoch + 1);
             pauses.fill(None);
@@ -454,7 +454,7 @@ impl<'a> Machine<'a> {
             return Some(());
         };
         let (name, there) = (self.name(other), place(self.threads[other].site.get()));
-        let text = format!("waits at {what}, thread {name} at another: {there}");
+        let text = format!("waits at {what}, but thread {name} waits at another one: {there}");
         self.find(first, site, LAUNCH_FAILED, &text);
         None
     }
@@ -568,7 +568,7 @@ impl<'a> Machine<'a> {
         if byte % 16 != 0 {
             self.end(
                 MISALIGNED_ADDRESS,
-                &format!("reads 16 bytes at byte {byte} of shared memory, no multiple of that"),
+                &format!("reads 16 bytes at byte {byte} of shared memory, not aligned to 16 bytes"),
             );
         }
         let (warp, lane, turn) = self.together(|thread, turn| thread.rows[turn].set(byte));
@@ -602,7 +602,7 @@ impl<'a> Machine<'a> {
         let (first, lane) = (current / WARP * WARP, current % WARP);
         let Some(warp) = self.threads.get(first..first + WARP) else {
             self.fault(format!(
-                "has an instruction of a whole warp in one of {} threads",
+                "runs a warp instruction in a warp of only {} threads",
                 self.threads.len() - first
             ));
         };
@@ -633,7 +633,7 @@ impl<'a> Machine<'a> {
         if !address.is_multiple_of(bytes) {
             self.end(
                 MISALIGNED_ADDRESS,
-                &format!("{does} {bytes} bytes at {address:#x}, no multiple of that"),
+                &format!("{does} {bytes} bytes at {address:#x}, not aligned to {bytes} bytes"),
             );
         }
         self.launch.memory.word(address)
@@ -736,19 +736,19 @@ impl<'a> Machine<'a> {
                 let block = (block % across, block / across % down, block / (across * down));
                 let thread = self.name(thread as usize);
                 self.fault(format!(
-                    "{does} what thread {thread} of block {block:?} wrote in the same launch: address {at}"
+                    "{does} memory that thread {thread} of block {block:?} wrote in the same launch: address {at}"
                 ))
             }
             Wrong::AddedTo => self.fault(format!(
-                "{does} what several threads add to in the same launch: address {at}"
+                "{does} memory that several threads add to in the same launch: address {at}"
             )),
             Wrong::ReadBy { thread, read_only } => {
                 let (path, thread) = (
-                    if read_only { " by the read-only path" } else { "" },
+                    if read_only { " through the read-only path" } else { "" },
                     self.name(thread as usize),
                 );
                 self.fault(format!(
-                    "{does} what a thread {thread} read{path} in the same launch: address {at}"
+                    "{does} memory that a thread {thread} read{path} in the same launch: address {at}"
                 ))
             }
         }
@@ -780,8 +780,9 @@ impl<'a> Machine<'a> {
     #[cold]
     #[track_caller]
     fn misaligned(&self, does: &str, bytes: usize, byte: i64) -> ! {
-        let text =
-            format!("{does} {bytes} bytes at byte {byte} of shared memory, no multiple of that");
+        let text = format!(
+            "{does} {bytes} bytes at byte {byte} of shared memory, not aligned to {bytes} bytes"
+        );
         self.end(MISALIGNED_ADDRESS, &text)
     }
 
@@ -1100,7 +1101,7 @@ pub(crate) fn directive(text: &str) {
     let threads = machine.threads.len();
     if threads > most as usize {
         machine.fault(format!(
-            "{threads} threads a block, the kernel was assembled for at most {most}"
+            "{threads} threads in a block, but the kernel was assembled for at most {most}"
         ));
     }
 }
@@ -1258,7 +1259,7 @@ mod tests {
         assert_eq!(device.finds(&copies), "");
         assert_eq!(device.read(), [2, 2, 2, 0, 2, 2, 2, 0]);
         let words = [by!(0, |at| store_words(own(at), [load_words::<2>(at)[1] + 1; 1]))];
-        assert_finds(&device, &words, "thread (0, 0, 0) read by the read-only path");
+        assert_finds(&device, &words, "thread (0, 0, 0) read through the read-only path");
     }
 
     #[test]
@@ -1268,7 +1269,7 @@ mod tests {
             device.finds(&[by!(0, |at| load_u8(at + 6)), by!(0, |at| load_u16(at + 4))]),
             ""
         );
-        let behind = "0 bytes behind an allocation of 7 bytes";
+        let behind = "0 bytes after an allocation of 7 bytes";
         assert_finds(
             &device,
             &[by!(3, |at| store_u8(at + 7, 0))],
@@ -1286,7 +1287,8 @@ mod tests {
     #[test]
     fn bytes_of_others() {
         let device = Device::new(8, &[0; 8]);
-        let wrote = "writes what thread (0, 0, 0) of block (0, 0, 0) wrote in the same launch";
+        let wrote =
+            "writes memory that thread (0, 0, 0) of block (0, 0, 0) wrote in the same launch";
         assert_finds(
             &device,
             &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| store_u8(own(at), 1))],
@@ -1320,7 +1322,7 @@ mod tests {
             &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))],
             read,
         );
-        let reader = "writes what a thread (0, 0, 0) read by the read-only path in the same launch";
+        let reader = "writes memory that a thread (0, 0, 0) read through the read-only path in the same launch";
         assert_finds(
             &device,
             &[by!(0, |at| load_u16(own(at))), by!(1, |at| store_u8(own(at) + 1, 0))],
@@ -1367,7 +1369,7 @@ mod tests {
         assert_finds(&device, &[by!(0, |at| load_words::<1>(at + 2))], "reads 4 bytes at");
         assert_finds(&device, &[by!(0, |at| store_words(at + 8, [0; 4]))], "writes 16 bytes at");
         assert_finds(&device, &[by!(0, |at| load_f64(at + 4))], "reads 8 bytes at");
-        assert_finds(&device, &[by!(0, |at| reload_word(at + 1))], "no multiple of that");
+        assert_finds(&device, &[by!(0, |at| reload_word(at + 1))], "not aligned to 4 bytes");
         assert_finds(&device, &[by!(0, |at| atomic_add(at + 2, 0))], "adds to 4 bytes at");
         assert_finds(
             &device,
@@ -1416,7 +1418,7 @@ mod tests {
         assert_finds(&device, &[add, by!(1, |at| store_words(at, [0]))], wrote);
         assert_finds(&device, &[add, by!(1, |at| store_u8(at, 0))], wrote);
         assert_finds(&device, &[add, by!(0, |at| load_words::<1>(at))], wrote);
-        let several = "what several threads add to in the same launch";
+        let several = "memory that several threads add to in the same launch";
         assert_finds(
             &device,
             &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| reload_word(at))],
@@ -1430,7 +1432,7 @@ mod tests {
         assert_finds(
             &device,
             &[by!(0, |at| reload_word(at)), by!(1, |at| atomic_add(at, 1))],
-            "adds to what a thread (0, 0, 0) read",
+            "adds to memory that a thread (0, 0, 0) read",
         );
         assert_finds(
             &device,
@@ -1644,7 +1646,7 @@ mod tests {
         assert_finds(
             &Device::new(4, &[]),
             &[odd],
-            "reads 16 bytes at byte 8 of shared memory, no multiple of that",
+            "reads 16 bytes at byte 8 of shared memory, not aligned to 16 bytes",
         );
     }
 
@@ -1655,12 +1657,12 @@ mod tests {
         assert_finds(
             &device,
             &[alone],
-            "waits at an instruction of the warp that not all threads reach",
+            "waits at a warp instruction that some threads do not reach",
         );
         assert_finds(
             &device,
             &[alone, Warp],
-            "waits at a barrier of the warp that not all threads reach: thread (3, 0, 0) waits at",
+            "waits at a warp barrier that some threads do not reach: thread (3, 0, 0) waits at",
         );
         // The instruction is not a barrier.
         let all = Step::All(|_at| {

@@ -514,7 +514,10 @@ impl Memory {
         let len = value.len().saturating_mul(count);
         let bytes = self.bytes(to, len)?;
         if !to.is_multiple_of(value.len() as u64) {
-            return Err(format!("{} bytes each at {to:#x}, no multiple of that", value.len()));
+            return Err(format!(
+                "{0} bytes each at {to:#x}, not aligned to {0} bytes",
+                value.len()
+            ));
         }
         for i in 0..count {
             // SAFETY: inside the memory, which `bytes` has checked.
@@ -537,7 +540,7 @@ impl Memory {
             .map(|(&first, &bytes)| (first, bytes));
         let place = match (before, after) {
             _ if address < self.base || start > 4 * self.words.len() => {
-                "which is no memory of this device".to_owned()
+                "which is not memory of this device".to_owned()
             }
             (Some((first, bytes)), _) if start < first + bytes => {
                 format!("byte {} of an allocation of {bytes} bytes", start - first)
@@ -545,7 +548,7 @@ impl Memory {
             (Some((first, bytes)), after)
                 if after.is_none_or(|(next, _)| start - (first + bytes) <= next - start) =>
             {
-                format!("{} bytes behind an allocation of {bytes} bytes", start - (first + bytes))
+                format!("{} bytes after an allocation of {bytes} bytes", start - (first + bytes))
             }
             (_, Some((next, bytes))) => {
                 format!("{} bytes before an allocation of {bytes} bytes", next - start)

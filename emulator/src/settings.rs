@@ -96,7 +96,7 @@ impl Settings {
             let (name, value) = setting
                 .split_once('=')
                 .ok_or_else(|| format!("\"{setting}\" is not name=value"))?;
-            let wrong = || format!("\"{value}\" is no {name}");
+            let wrong = || format!("\"{value}\" is not a valid value of {name}");
             let number = |value: &str| value.parse::<u32>().map_err(|_| wrong());
             match name {
                 "devices" => settings.devices = number(value)?,

@@ -72,7 +72,7 @@ impl Border {
     pub(crate) fn check_is_byte(self) -> Result<()> {
         match self {
             Self::Constant(value) if f64::from(value as u8) != value => {
-                let expected = "a whole number from 0 to 255 around a picture of bytes that becomes bytes: round it, or \
+                let expected = "a whole number from 0 to 255 for u8 results of u8 images: round it, or \
                                 ask for results in f32 (--output-type f32)";
                 Err(Error::Parameter {
                     name: "border",

@@ -64,7 +64,7 @@ pub enum Error {
         dst: String,
     },
     /// No variant has this name.
-    #[error("no variant is called \"{name}\"; there are: {known}")]
+    #[error("no variant is called \"{name}\"; the variants are: {known}")]
     UnknownVariant {
         /// The name given.
         name: String,
@@ -186,8 +186,9 @@ pub struct Why(Cow<'static, str>);
 
 impl Why {
     pub(crate) const NOT_SEPARABLE: Self =
-        Self(Cow::Borrowed("the filter does not separate into a row and a column"));
-    pub(crate) const BYTES_ALONE: Self = Self(Cow::Borrowed("it makes bytes of bytes alone"));
+        Self(Cow::Borrowed("the filter is not separable into a row and a column"));
+    pub(crate) const BYTES_ALONE: Self =
+        Self(Cow::Borrowed("it takes only u8 images with u8 results"));
 }
 
 impl From<&'static str> for Why {

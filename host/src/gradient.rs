@@ -51,10 +51,10 @@ impl Gradient {
         ("prewitt", "magnitude of the gradient, from prewitt-x and prewitt-y in one pass"),
         (
             "sobel-angle",
-            "angle of the gradient of sobel, in radians from -pi to pi, clockwise from the right",
+            "angle of the Sobel gradient, in radians from -pi to pi, clockwise from the right",
         ),
-        ("scharr-angle", "the same of scharr"),
-        ("prewitt-angle", "the same of prewitt"),
+        ("scharr-angle", "angle of the Scharr gradient, in the same units"),
+        ("prewitt-angle", "angle of the Prewitt gradient, in the same units"),
     ];
 
     const ALL: [Self; 6] = [

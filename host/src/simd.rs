@@ -65,7 +65,7 @@ impl Isa {
                 name: Self::VARIABLE,
                 value: name.to_owned(),
                 expected: format!(
-                    "one of those of this processor: {}",
+                    "one of the instruction sets of this processor: {}",
                     Self::present().map(|&(name, _)| name).collect::<Vec<_>>().join(", ")
                 ),
             }

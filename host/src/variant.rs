@@ -107,7 +107,7 @@ const TABLE: &[Row] = &[
         variant: Variant::DirectConstant,
         name: "direct-constant",
         family: Family::Direct,
-        summary: "taps from the constant bank, at most 961 of them",
+        summary: "taps from constant memory, at most 961",
     },
     Row {
         variant: Variant::DirectShared,
@@ -119,13 +119,13 @@ const TABLE: &[Row] = &[
         variant: Variant::DirectUnrolled,
         name: "direct-unrolled",
         family: Family::Direct,
-        summary: "as direct-shared, window size known to the compiler: 3 5 7 9 11 13 15 17 21 31 51, else direct-shared",
+        summary: "direct-shared, with the size of square windows known to the compiler: 3 5 7 9 11 13 15 17 21 31 51; other sizes run direct-shared",
     },
     Row {
         variant: Variant::DirectSliding,
         name: "direct-sliding",
         family: Family::Direct,
-        summary: "a window that slides down the image in registers: 3x3, 5x5 to 17x17, anchor column in the middle",
+        summary: "a window that slides down the image, with its pixels in registers: 3x3, 5x5 to 17x17, anchor in the middle column",
     },
     Row {
         variant: Variant::Separable,
@@ -137,37 +137,37 @@ const TABLE: &[Row] = &[
         variant: Variant::SeparableFused,
         name: "separable-fused",
         family: Family::Separable,
-        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps each way, anchor column in the middle",
+        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps in each direction, anchor in the middle column",
     },
     Row {
         variant: Variant::Fourier,
         name: "fourier",
         family: Family::Fourier,
-        summary: "tiles multiplied as spectra: windows of any size",
+        summary: "Fourier transforms of tiles, multiplied by that of the taps: windows of any size",
     },
     Row {
         variant: Variant::Matrix,
         name: "matrix",
         family: Family::Direct,
-        summary: "bytes to bytes in whole numbers, on the tensor cores: 1 to 4 channels, windows of up to 65536 taps that fit a tile",
+        summary: "u8 to u8, integer sums on the tensor cores: 1 to 4 channels, up to 65536 taps whose tile fits in shared memory",
     },
     Row {
         variant: Variant::SeparableMatrix,
         name: "separable-matrix",
         family: Family::Separable,
-        summary: "bytes to bytes in whole numbers, on the tensor cores, both passes in one kernel, of one product or two: 1 to 4 channels, up to 65536 taps, 1024 each way",
+        summary: "u8 to u8, integer sums on the tensor cores: separable filters and sums of two, both passes in one kernel; 1 to 4 channels, up to 65536 taps, 1024 in each direction",
     },
     Row {
         variant: Variant::RunningSums,
         name: "running-sums",
         family: Family::Separable,
-        summary: "bytes to bytes, means alone: pixels that enter the window are added, those that leave are taken away; 1 to 4 channels",
+        summary: "u8 to u8, means only: adds the pixels that enter the window and subtracts those that leave; 1 to 4 channels",
     },
     Row {
         variant: Variant::SpectraPasses,
         name: "spectra-passes",
         family: Family::Separable,
-        summary: "bytes to bytes, a row and a column of any length: each pass a product of 1-D spectra",
+        summary: "u8 to u8, separable filters of any length: each pass multiplies 1-D Fourier transforms",
     },
 ];
 

@@ -53,7 +53,7 @@ impl Compiler {
         let version = identity
             .lines()
             .find_map(|line| line.strip_prefix("release: "))
-            .ok_or_else(|| format!("{} does not tell its version", rustc.display()))?
+            .ok_or_else(|| format!("{} does not report its version", rustc.display()))?
             .to_owned();
 
         if parse_version(&version).is_none_or(|found| found < minimum()) {
@@ -165,7 +165,7 @@ fn install_packages() -> Result<(), String> {
     }
     let user = output(Command::new("id").arg("-u")).map_err(|error| error.to_string())?;
     if user.stdout.trim_ascii() != b"0" {
-        return Err(format!("{step_name}: only root may"));
+        return Err(format!("{step_name}: this needs root"));
     }
     let apt = || {
         let mut apt = Command::new("apt-get");
@@ -202,7 +202,7 @@ fn first_line(bytes: &[u8]) -> String {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     // The line with the error, or else the first line.
     let error = lines.clone().find(|line| line.starts_with("error") || line.starts_with("E:"));
-    error.or_else(|| lines.next()).unwrap_or("it failed without a word").trim().to_owned()
+    error.or_else(|| lines.next()).unwrap_or("it failed without a message").trim().to_owned()
 }
 
 fn parse_version(text: &str) -> Option<(u32, u32)> {

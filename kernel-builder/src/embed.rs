@@ -254,8 +254,9 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
         for (index, (entry, ptx)) in report.entries[place.clone()].iter().zip(texts).enumerate() {
             let entry = &entry.name;
             let parameters = module::parameters(ptx);
-            let parameters = parameters
-                .ok_or_else(|| unusable(&format!("{entry}: its parameters are not plain")))?;
+            let parameters = parameters.ok_or_else(|| {
+                unusable(&format!("{entry}: its parameters are not scalars or arrays"))
+            })?;
             let _ = writeln!(
                 entries,
                 "            ::kernel_builder::Kernel {{ name: {entry:?}, parameters: &{parameters:?}, \

@@ -34,7 +34,7 @@ fn create(name: &str) -> Result<(), String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(letters) {
         return Err(format!(
-            "{name:?} is no name of a package: a letter, then letters, digits, - and _"
+            "{name:?} is not a package name: use a letter, then letters, digits, - and _"
         ));
     }
     let folder = Path::new(name);

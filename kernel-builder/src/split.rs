@@ -38,7 +38,10 @@ fn entry_name(item: &str) -> Result<Option<String>, String> {
     let name = words.next().unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("an entry has no plain name: {}", head.trim()));
+        return Err(format!(
+            "the name of an entry has other characters than letters, digits, _ and $: {}",
+            head.trim()
+        ));
     }
     Ok(Some(name.to_owned()))
 }

@@ -1,10 +1,10 @@
-"""Times of calls from Python, beside SciPy, OpenCV, CuPy and PyTorch where they are installed.
+"""Times of calls from Python, compared with SciPy, OpenCV, CuPy and PyTorch where they are installed.
 
     pip install scipy opencv-python-headless
     python benchmark.py
 
-Each time is the least of several measurements, the work included. "1x1" is what a call costs beside
-the work.
+Each time is the shortest of several measurements and includes the work. "1x1" shows the overhead of
+a call.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def device(seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.3, help="how long each case is measured")
-    parser.add_argument("--side", type=int, default=2048, help="columns of images on the CPU")
+    parser.add_argument("--side", type=int, default=2048, help="width of the large images on the CPU")
     arguments = parser.parse_args()
     seconds = arguments.seconds
     print(f"apron {apron.__version__}, NumPy {np.__version__}")

@@ -50,7 +50,7 @@ pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
     let dtype = array.dtype();
     if dtype.is_native_byteorder() == Some(false) {
         return Err(PyTypeError::new_err(
-            "the array's bytes are in the other order: convert it with astype first",
+            "the array's byte order is not this machine's: convert it with astype first",
         ));
     }
     Ok((dtype.kind(), dtype.itemsize()))
@@ -89,7 +89,7 @@ pub(crate) fn dims<T: Copy>(
 ) -> PyResult<([usize; 3], [T; 3])> {
     if shape.contains(&0) {
         return Err(PyValueError::new_err(format!(
-            "the image's shape is {shape:?}: every extent is at least 1"
+            "the image's shape is {shape:?}: every extent must be at least 1"
         )));
     }
     match *shape {
@@ -99,7 +99,7 @@ pub(crate) fn dims<T: Copy>(
                 -3..=2 => axis.rem_euclid(3) as usize,
                 _ => {
                     return Err(PyValueError::new_err(format!(
-                        "axis is {axis}: from -3 to 2 for three dimensions"
+                        "axis is {axis}: a number from -3 to 2 is needed for three dimensions"
                     )));
                 }
             };

@@ -236,7 +236,7 @@ impl DeviceArray {
             (_, -3 | 0) => true,
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "axis is {axis}: the first or the last of a new device array"
+                    "axis is {axis}: the first or the last axis of a new device array is needed"
                 )));
             }
         };
@@ -431,17 +431,17 @@ impl DeviceArray {
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream == Some(0) {
             return Err(PyValueError::new_err(
-                "stream is 0, which says nothing: 1 is the legacy default stream",
+                "stream is 0, which DLPack does not allow: pass 1 for the legacy default stream",
             ));
         }
         if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err(
-                "the array is in a GPU's memory: numpy() copies it to the host",
+                "the array is in GPU memory: numpy() copies it to the host",
             ));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err(
-                "copies are not made here: copy what from_dlpack returns",
+                "copy is True, but __dlpack__ does not copy: copy the result of from_dlpack",
             ));
         }
         let value = self.scalar.bytes() as i64;

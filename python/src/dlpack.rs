@@ -151,7 +151,7 @@ impl Array {
                         .cast::<ManagedVersioned>();
                     if (*managed).major != 1 {
                         let message = format!(
-                            "DLPack {}.{}: 0.8 and 1.x are known",
+                            "DLPack {}.{}: 0.8 or 1.x is needed",
                             (*managed).major,
                             (*managed).minor
                         );
@@ -170,7 +170,7 @@ impl Array {
                     (&raw const (*managed).tensor, false, Arc::new(Taken(managed)))
                 } else {
                     return Err(PyBufferError::new_err(
-                        "no DLPack capsule, or one that was taken already",
+                        "not a DLPack capsule, or one whose array was taken already",
                     ));
                 };
             let tensor = &*tensor;

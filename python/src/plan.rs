@@ -474,8 +474,7 @@ fn run<S: Pixel, D: Pixel>(
 fn mode(text: &str, filter: &Filter) -> PyResult<Alpha> {
     match text.parse() {
         Ok(Alpha::Premultiply) if !filter.0.is_average() => Err(PyValueError::new_err(
-            "alpha is premultiply: auto, premultiplied, keep or filter is needed for filters that are no averages, whose taps are negative \
-             or do not sum to 1",
+            "alpha is premultiply: auto, premultiplied, keep or filter is needed for filters whose taps are negative or do not sum to 1",
         )),
         Ok(Alpha::Drop | Alpha::Flatten(_)) | Err(_) => Err(PyValueError::new_err(format!(
             "alpha is {text:?}: one of auto, premultiply, premultiplied, keep, filter is needed"

@@ -16,12 +16,12 @@ fn bordered(problem: &Problem<'_>, has: fn(Border) -> bool, which: &str) -> Resu
     if has(problem.border) {
         Ok(())
     } else {
-        Err(format!("the border is {}, it takes {which}", problem.border))
+        Err(format!("the border is {}, but supported is {which}", problem.border))
     }
 }
 
 fn constant(problem: &Problem<'_>) -> Result<(), String> {
-    bordered(problem, |border| matches!(border, Border::Constant(_)), "constant alone")
+    bordered(problem, |border| matches!(border, Border::Constant(_)), "only constant")
 }
 
 /// Whether the window is square, of an odd size in this range, with its anchor in the middle.
@@ -31,7 +31,7 @@ fn square(problem: &Problem<'_>, sizes: RangeInclusive<usize>) -> Result<(), Str
     if cols != rows || cols % 2 == 0 || !sizes.contains(&cols) {
         let to =
             if least == most { String::new() } else { format!(", and odd sizes to {most}x{most}") };
-        return Err(format!("{cols}x{rows} taps, it takes {least}x{least}{to}"));
+        return Err(format!("{cols}x{rows} taps, but only {least}x{least}{to} are supported"));
     }
     let (x, y) = problem.filter.anchor();
     if (x, y) == (cols / 2, rows / 2) {
@@ -48,7 +48,7 @@ fn covered(problem: &Problem<'_>, rows: usize) -> Result<(), String> {
 }
 
 fn separates(problem: &Problem<'_>) -> Result<(), String> {
-    if problem.filter.is_separable() { Ok(()) } else { Err("the filter does not separate".into()) }
+    if problem.filter.is_separable() { Ok(()) } else { Err("the filter is not separable".into()) }
 }
 
 /// Whether the pixels of a block and their apron fit in shared memory.
@@ -179,10 +179,10 @@ fn threads(problem: &Problem<'_>, threads: usize) -> Result<(), String> {
 
 pub(crate) fn strip(problem: &Problem<'_>) -> Result<(), String> {
     square(problem, 3..=33)?;
-    bordered(problem, |border| border == Border::Keep, "keep alone")?;
+    bordered(problem, |border| border == Border::Keep, "only keep")?;
     let columns = problem.shape.width * problem.shape.channels;
     if columns > 1 << 30 {
-        return Err(format!("{columns} columns in all channels, it takes 2^30"));
+        return Err(format!("{columns} columns in all channels, the limit is 2^30"));
     }
     covered(problem, SIDE)
 }
@@ -191,7 +191,9 @@ pub(crate) fn line(problem: &Problem<'_>) -> Result<(), String> {
     let (cols, rows, anchor) =
         (problem.filter.cols(), problem.filter.rows(), problem.filter.anchor().0);
     if (cols, rows, anchor) != (5, 1, 2) {
-        return Err(format!("{cols}x{rows} taps with anchor {anchor}, it takes 5x1 with anchor 2"));
+        return Err(format!(
+            "{cols}x{rows} taps with anchor {anchor}, but only 5x1 with anchor 2 is supported"
+        ));
     }
     constant(problem)?;
     covered(problem, 1)

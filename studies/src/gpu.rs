@@ -179,13 +179,8 @@ impl StudyPlan {
         for (name, image) in [("the source", src), ("the destination", &*dst)] {
             let (here, there) = (self.gpu.info().ordinal, image.gpu().info().ordinal);
             if here != there {
-                let expected =
-                    format!("one of GPU {here} is needed, as for all that works together");
-                return Err(Error::Parameter {
-                    name,
-                    value: format!("one of GPU {there}"),
-                    expected,
-                });
+                let expected = format!("on GPU {here}: all images of a call share one GPU");
+                return Err(Error::Parameter { name, value: format!("on GPU {there}"), expected });
             }
         }
         self.takes(src.shape())?;

@@ -160,6 +160,6 @@ impl std::str::FromStr for Study {
     fn from_str(text: &str) -> Result<Self, String> {
         let known = || Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
         let found = Self::all().find(|study| study.name() == text);
-        found.ok_or_else(|| format!("no study is called \"{text}\"; there are: {}", known()))
+        found.ok_or_else(|| format!("no study is called \"{text}\"; the studies are: {}", known()))
     }
 }

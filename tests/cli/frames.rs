@@ -248,15 +248,19 @@ fn not_frames() -> Result<(), Failed> {
         expect(
             &name,
             answer(&bench, &trailer, more)?,
-            (0, &first, &["11 bytes", "no known format"]),
+            (0, &first, &["11 bytes", "an unknown format"]),
         )?;
         let motion = [&one[..], &video()].concat();
         expect(&name, answer(&bench, &motion, more)?, (0, &first, &["1040 bytes", "MP4"]))?;
         let damaged = [&two[..], b"\x01 rubbish"].concat();
-        expect(&name, answer(&bench, &damaged, more)?, (1, &both, &["frame 3", "begin no"]))?;
+        expect(
+            &name,
+            answer(&bench, &damaged, more)?,
+            (1, &both, &["frame 3", "picture begins here"]),
+        )?;
         let stranger = if name.starts_with("png") { &other } else { &png };
         let mixed = [&one[..], stranger].concat();
-        expect(&name, answer(&bench, &mixed, more)?, (1, &first, &["frame 2", "of one kind"]))?;
+        expect(&name, answer(&bench, &mixed, more)?, (1, &first, &["frame 2", "one format"]))?;
         // Known data between frames.
         let between = [&two[..], &video(), &all[2].0].concat();
         let three = joined(all[..3].iter().map(|it| &it.1));
@@ -616,10 +620,10 @@ fn trailers() -> Result<(), Failed> {
         let (jpeg_bytes, png_bytes) = (format!("{} of", jpeg.len()), format!("{} of", png.len()));
         let cases: [(&str, &[u8], &[&str]); 6] = [
             ("zeros", &zeros, &["300 zeros"]),
-            ("rubbish", &rest, &["13 of no known format"]),
+            ("rubbish", &rest, &["13 of an unknown format"]),
             ("a JPEG", &jpeg, &[&jpeg_bytes, "1 JPEG file"]),
             ("a video", &video(), &["1040 of 1 MP4"]),
-            ("half a JPEG", &jpeg[..jpeg.len() / 2], &["no known format"]),
+            ("half a JPEG", &jpeg[..jpeg.len() / 2], &["an unknown format"]),
             (
                 "all of them",
                 &mixed,
@@ -630,7 +634,7 @@ fn trailers() -> Result<(), Failed> {
                     &png_bytes,
                     "1 PNG",
                     "1 MP4",
-                    "13 of no known format",
+                    "13 of an unknown format",
                 ],
             ),
         ];

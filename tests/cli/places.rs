@@ -214,7 +214,7 @@ fn apart() -> Result<(), Failed> {
     refuse(
         &bench,
         &arguments(&["a.png", "a-x.png"], &["--suffix", "-x", "--overwrite"]),
-        &["a-x.png", "is to be read too"],
+        &["a-x.png", "is also an input"],
     )?;
     refuse(&bench, &arguments(&["a.png", "./a.png"], &["--suffix", "-y"]), &["a.png"])
 }

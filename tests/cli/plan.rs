@@ -44,7 +44,7 @@ const CASES: &[Case] = &[
     (
         &["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--h200"],
         "direct-sliding",
-        "does not separate",
+        "not separable",
     ),
     (
         &["--filter", "motion:length=51,angle=30", "--size", "999x700", "--type", "f32", "--h200"],

@@ -212,7 +212,7 @@ def metadata(tool):
             name = f"m-{kind}-to.{target}"
             # WebP holds the resolution only in Exif data, and Pillow does not write it there.
             said = tool.run(f"m.{kind}", name)
-            left = "left out, as it may tell of the picture before: the camera maker's notes\n"
+            left = "left out, as it may describe the picture before filtering: the camera maker's notes\n"
             tool.same(said == "" if kind == "tif" else said.endswith(left) and said.count(";") == 0, True, said)
             with Image.open(tool / name) as found:
                 tool.same(found.info.get("icc_profile"), profile, f"{name}: profile")

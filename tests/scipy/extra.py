@@ -314,7 +314,7 @@ def openexr(tool):
             straight = divided(exact, 1.0) * white(dtype)
             tool.near(found, rounded(straight, dtype), f"exr to png, {name}, {text}", 1.0)
             # A colour with alpha 0 is a glow, which a PNG cannot hold.
-            tool.same("shines" in said and said.count("\n") == 1, True, f"{text}: {said!r}")
+            tool.same("glow" in said and said.count("\n") == 1, True, f"{text}: {said!r}")
     # A glow, and a soft edge.
     glow = numpy.zeros((9, 9, 4), "f4")
     glow[4, 4] = (0.5, 0.5, 0.5, 0)

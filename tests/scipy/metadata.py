@@ -516,7 +516,7 @@ def inks(tool):
     for source in ("in.tif", "in.jpg"):
         for target in ("out.png", "out.webp", "out.bmp"):
             said = tool.run(source, target)
-            tool.true("CMYK became RGB" in said and "profile of the inks" in said, f"{source} to {target}: {said}")
+            tool.true("which became RGB" in said and "profile of CMYK" in said, f"{source} to {target}: {said}")
             with Image.open(tool / target) as found, Image.open(tool / source) as before:
                 worst = numpy.abs(numpy.array(found.convert("RGB")).astype(int) - numpy.array(before.convert("RGB"))).max()
                 tool.true(worst <= 2, f"{source} to {target} differs by {worst}")

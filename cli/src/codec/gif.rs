@@ -69,8 +69,10 @@ fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
     let mut screen = [0; 13];
     source.read_exact(&mut screen)?;
     if screen[12] != 0 {
-        meta.carried
-            .push(Carried::left_out(Kind::Phrase, "the shape of its pixels, which are not square"));
+        meta.carried.push(Carried::left_out(
+            Kind::Phrase,
+            "the aspect ratio of its pixels, which are not square",
+        ));
     }
     source.seek_relative(palette(screen[10]))?;
     loop {

@@ -36,7 +36,9 @@ pub(super) fn read(
         ImageFormat::Qoi => {
             let linear = head.get(13) == Some(&1);
             meta.carried.extend(
-                linear.then(|| Carried::left_out(Kind::Phrase, "that its values are linear")),
+                linear.then(|| {
+                    Carried::left_out(Kind::Phrase, "the fact that its values are linear")
+                }),
             );
         }
         ImageFormat::OpenExr => meta.carried.extend(attributes(&head)),

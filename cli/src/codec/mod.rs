@@ -77,7 +77,7 @@ fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) ->
         Some(ImageFormat::WebP) => webp::read(source, options),
         Some(ImageFormat::Tiff) => tiff::read(source, options),
         Some(format) => only(other::read(source, format, options)?, options),
-        None => Err("neither the content nor the name tells a picture format; \
+        None => Err("neither the content nor the name identifies a picture format; \
             for a file without a header, give its size with --raw WxHxC"
             .to_owned()),
     }

@@ -17,15 +17,15 @@ pub(crate) struct Reading {
     #[arg(long, value_name = "AXES", help_heading = "Files")]
     pub(crate) axes: Option<Axes>,
 
-    /// Take this page, frame or slice alone, counted from 1 [default: all]
+    /// Filter only this page, frame or slice, counted from 1 [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Files")]
     pub(crate) page: Option<u32>,
 
-    /// Keep what can be read of a file that is damaged or cut off, and say so
+    /// Keep the readable part of a file that is damaged or cut off, and print a note
     #[arg(long, help_heading = "Files")]
     pub(crate) lenient: bool,
 
-    /// Rotate and mirror the pixels as the picture is to be shown
+    /// Rotate and mirror the pixels as the file's orientation says
     #[arg(long, help_heading = "Files")]
     pub(crate) auto_orient: bool,
 
@@ -40,12 +40,12 @@ pub(crate) struct Writing {
     #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
     pub(crate) quality: Option<u8>,
 
-    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both
-    /// [default: as a JPEG input, else 444]
+    /// Colour resolution of JPEG output: 444 (full), 422 (half of the width) or 420 (half of the
+    /// width and height) [default: as a JPEG input, else 444]
     #[arg(long, value_name = "KIND", help_heading = "Files")]
     pub(crate) subsampling: Option<Subsampling>,
 
-    /// Compression of TIFF output, without loss [default: none]
+    /// Lossless compression of TIFF output [default: none]
     #[arg(long, value_name = "KIND", help_heading = "Files")]
     pub(crate) compression: Option<Compression>,
 }

@@ -161,7 +161,7 @@ fn described(info: &Info<'_>, channels: usize, told: Meta) -> Meta {
     if info.animation_control.is_some() && info.frame_control.is_none() {
         meta.carried.push(Carried::left_out(
             Kind::Phrase,
-            "the picture for viewers that know no animations",
+            "the still picture for viewers without animations",
         ));
     }
     meta.carried.extend(told.carried);

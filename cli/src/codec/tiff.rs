@@ -291,7 +291,7 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     let channels = pixels.shape().channels;
     if held > samples && note.is_none() {
         note = Some(format!(
-            "{} further samples of each pixel, of which the file says no meaning, are not read",
+            "{} further samples of each pixel are not read: the file does not say what they are",
             held - samples
         ));
     }

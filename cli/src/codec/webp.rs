@@ -153,7 +153,7 @@ fn frame(data: &[u8], limits: &Limits) -> Result<(Part, f64, Vec<u8>)> {
     let mut decoder = WebPDecoder::new(Cursor::new(&still)).map_err(failed)?;
     decoder.set_memory_limit(usize::try_from(limits.max_bytes).unwrap_or(usize::MAX));
     if decoder.is_animated() || decoder.dimensions() != (width, height) {
-        return Err("a frame's picture has another size than the frame".to_owned());
+        return Err("a frame's picture differs in size from the frame".to_owned());
     }
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let bytes = u64::from(width) * u64::from(height) * channels;
@@ -243,7 +243,7 @@ fn animation(document: &Document, shape: Shape, profile: &[u8], fields: &[u8]) -
         chunk(&mut file, b"XMP ", packet);
     }
     let len = u32::try_from(file.len() - 8)
-        .map_err(|_| "an animation of more than 4 GiB is no WebP".to_owned())?;
+        .map_err(|_| "the animation takes more than the 4 GiB that WebP holds".to_owned())?;
     file[4..8].copy_from_slice(&len.to_le_bytes());
     Ok(file)
 }

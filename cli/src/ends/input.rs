@@ -204,7 +204,7 @@ impl Input {
 
 fn too_much() -> io::Error {
     io::Error::other(format!(
-        "more than {} GiB came for one picture: write it to a file, and name that",
+        "one picture has more than {} GiB: write it to a file, and name that file",
         MOST >> 30
     ))
 }

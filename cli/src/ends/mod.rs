@@ -148,7 +148,7 @@ pub(crate) struct Left {
 }
 
 const ZEROS: &str = "zeros";
-const UNKNOWN: &str = "of no known format";
+const UNKNOWN: &str = "of an unknown format";
 
 impl Left {
     pub(crate) fn is_empty(&self) -> bool {

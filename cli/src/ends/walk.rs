@@ -204,9 +204,7 @@ fn text(bytes: &mut dyn Bytes, mut values: u64, digits: bool) -> Walked {
                 inside = false;
             }
             _ => {
-                return Err(broken(
-                    "something else than a number stands among the pixels of this PNM",
-                ));
+                return Err(broken("a pixel of this PNM is not a number"));
             }
         }
     }
@@ -265,7 +263,7 @@ pub(super) fn bmp(bytes: &mut dyn Bytes) -> Walked {
     let half = |from: &[u8], at: usize| u64::from(u16::from_le_bytes([from[at], from[at + 1]]));
     let (length, pixels, header) = (word(&start, 2), word(&start, 10), word(&start, 14));
     if !(12..=1 << 16).contains(&header) {
-        return Err(broken("the header of this BMP has no known size"));
+        return Err(broken("the header of this BMP has an unknown size"));
     }
     let mut info = vec![0; header as usize - 4];
     bytes.read_exact(&mut info)?;
@@ -302,7 +300,7 @@ pub(super) fn gif(bytes: &mut dyn Bytes) -> Walked {
                 bytes.skip(table(image[8]) + 1)?;
             }
             b'\x21' => bytes.skip(1)?,
-            _ => return Err(broken("a block of this GIF is of no known kind")),
+            _ => return Err(broken("a block of this GIF is of an unknown kind")),
         }
         while let length @ 1.. = byte(bytes)? {
             bytes.skip(length.into())?;

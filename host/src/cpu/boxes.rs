@@ -60,7 +60,7 @@ pub(super) static OF_MANY: Method = Method {
     run: run_mean,
 };
 
-const WHY: &str = "equal taps over bytes are counted, as running sums of pixels";
+const WHY: &str = "equal taps on u8 images run as running sums";
 
 fn is_counted(request: &Request<'_>) -> bool {
     let Request { forms, pixels, .. } = *request;

@@ -10,7 +10,7 @@ use crate::{Family, Result, Variant};
 
 pub(super) static SPECTRA: Method = Method {
     variant: Variant::Fourier,
-    why: "so many taps over bytes go by spectra",
+    why: "so many taps on u8 images run as Fourier transforms",
     takes: |request| request.family == Family::Fourier && request.forms.spectra,
     cost,
     run,

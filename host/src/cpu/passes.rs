@@ -16,7 +16,7 @@ use crate::{Family, Result, Variant};
 /// The terms of a sum, each by its row and column.
 pub(super) static TERMS: Method = Method {
     variant: Variant::Separable,
-    why: "a sum of products over bytes goes by their rows and columns",
+    why: "a sum of separable filters on u8 images runs as row and column passes",
     takes: |request| request.forms.is_sum,
     cost: |problem, threads| {
         // Nanoseconds for the pixel's own term.
@@ -41,7 +41,7 @@ pub(super) static TERMS: Method = Method {
 /// A row and a column, or one of them.
 pub(super) static PASSES: Method = Method {
     variant: Variant::Separable,
-    why: "a row or a column of taps over bytes is a pass in whole numbers",
+    why: "rows and columns of taps on u8 images run as integer passes",
     takes: |&Request { forms, family, .. }| {
         /// The least taps of a row by itself that are summed up faster in whole numbers than tap
         /// by tap.
@@ -80,7 +80,7 @@ pub(super) static PASSES: Method = Method {
 /// Tap by tap.
 pub(super) static DENSE: Method = Method {
     variant: Variant::DirectNaive,
-    why: "these taps over bytes are taken one by one",
+    why: "these taps on u8 images are summed one by one",
     takes: |_| true,
     cost: |problem, threads| {
         let (cols, rows) = (problem.cols, problem.rows);

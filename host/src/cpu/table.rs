@@ -14,7 +14,7 @@ use crate::{Result, Variant};
 /// One tap, looked up in a table.
 pub(super) static TABLE: Method = Method {
     variant: Variant::DirectNaive,
-    why: "one tap over bytes is a table of 256 results",
+    why: "a single tap on u8 images is a lookup in a table of 256 results",
     takes: |request| request.forms.cols * request.forms.rows == 1,
     cost: |problem, threads| Cost {
         nanoseconds: in_tiles(problem, 64) * direct(1) + ROW * problem.height as f64,

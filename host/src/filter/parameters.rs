@@ -70,7 +70,7 @@ impl<'a> Given<'a> {
                 parameter.name == name || parameter.aliases.contains(&name)
             };
             let Some(Parameter { name, .. }) = preset.parameters.iter().find(called) else {
-                return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
+                return Err(given.wrong(&format!("there is no parameter \"{}\"", brief(name))));
             };
             if given.value(name).is_some() {
                 return Err(given.wrong(&format!("{name} is given twice")));
@@ -107,9 +107,7 @@ impl<'a> Given<'a> {
             (Some(sigma), None, None) => Ok(Some((sigma, sigma))),
             (None, Some(x), Some(y)) => Ok(Some((x, y))),
             (None, None, None) => Ok(None),
-            _ => Err(self.wrong(
-                "the standard deviation is given by sigma alone, or by sigma-x and sigma-y",
-            )),
+            _ => Err(self.wrong("give sigma alone, or sigma-x and sigma-y together")),
         }
     }
 
@@ -122,7 +120,7 @@ impl<'a> Given<'a> {
             }
             (None, None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
             (None, None, None, None) => Ok(None),
-            _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
+            _ => Err(self.wrong("give the window as size alone, or as cols and rows together")),
         }
     }
 

@@ -333,7 +333,7 @@ fn check_sigma(name: &'static str, sigma: f64) -> Result<()> {
     }
     let expected = match name {
         "sigma" => "a number of pixels above 0; to derive it from the window, give the size alone",
-        _ => "a number of pixels above 0; one below 0.125 leaves its axis as it is",
+        _ => "a number of pixels above 0; one below 0.125 does not blur its axis",
     };
     Err(bad_sigma(name, sigma, expected))
 }

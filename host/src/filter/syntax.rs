@@ -199,7 +199,7 @@ fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
         let reason = match gradients.contains(&name) {
             true => format!("{name} is a gradient, which has no taps, and no parameters"),
             false => format!(
-                "no filter is called \"{}\"; there are {}, taps, separable, and the gradients {}",
+                "no filter is called \"{}\"; the filters are {}, taps, separable, and the gradients {}",
                 brief(name),
                 names.join(", "),
                 gradients.join(", ")

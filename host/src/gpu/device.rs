@@ -231,8 +231,8 @@ impl Gpu {
         if here == there {
             return Ok(());
         }
-        let expected = format!("one of GPU {here}, as all that works together");
-        Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
+        let expected = format!("on GPU {here}: all images and streams of a call share one GPU");
+        Err(Error::Parameter { name, value: format!("on GPU {there}"), expected })
     }
 
     /// The kernel of this name, loaded on first use, for a launch, which is counted.
@@ -282,8 +282,9 @@ impl Gpu {
             None => self.load_from(set, entry)?,
         };
         let asked = function.attribute(FunctionAttribute::PtxVersion);
-        let arch =
-            asked.map_err(|error| self.error("asking what a kernel was compiled for", error))?;
+        let arch = asked.map_err(|error| {
+            self.error("asking for the architecture that a kernel was compiled for", error)
+        })?;
         // Of a file, another version's source may not wait.
         let waits = arch >= WAITING
             && given.is_none_or(|kernels| kernels.ptx(entry).is_some_and(|ptx| ptx.contains(WAIT)));
@@ -336,7 +337,7 @@ impl Gpu {
         self.enter()?;
         let each = function
             .blocks_per_multiprocessor(threads, shared)
-            .map_err(|error| self.error("asking how many blocks fit", error))?;
+            .map_err(|error| self.error("asking for the number of resident blocks", error))?;
         let blocks = u64::from(each) * u64::from(self.inner.info.multiprocessors);
         resident().insert(key, blocks);
         Ok(blocks)
@@ -360,7 +361,7 @@ impl Gpu {
             })
         };
         let described: Answer<_> = loaded.map(describe).collect();
-        described.map_err(|error| self.error("asking what a kernel is like", error))
+        described.map_err(|error| self.error("asking for a kernel's attributes", error))
     }
 
     /// Every kernel that was launched so far, by entry, and how often; a replay of what was

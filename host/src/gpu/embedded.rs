@@ -106,8 +106,9 @@ impl Kernels {
     fn parse(path: &Path, text: &str) -> Result<Self, String> {
         let module = Module::read(text)?;
         let digits: String = module.arch.chars().filter(char::is_ascii_digit).collect();
-        let arch =
-            digits.parse().map_err(|_| format!("its .target is {}, not as sm_90", module.arch))?;
+        let arch = digits.parse().map_err(|_| {
+            format!("its .target is {}, which is not of the form sm_90", module.arch)
+        })?;
         let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
         let mut entries = BTreeMap::new();
         for (name, ptx) in module.entries {

@@ -233,16 +233,16 @@ impl Engine {
         if src.overlaps(dst) {
             return Err(Error::Parameter {
                 name: "the destination",
-                value: "memory of the source".into(),
-                expected: "memory apart from the source's: results would be read as pixels".into(),
+                value: "memory that the source uses".into(),
+                expected: "separate memory: the kernel would read results as pixels".into(),
             });
         }
         let (mode, _) = self.border.code();
         let window = (self.window.anchor_y as usize, self.window.rows as usize);
         let read = rows_read(mode, window, part.rows.clone(), src.shape.height);
-        within("the rows to compute", &part.rows, &dst.there())?;
-        within("the columns to compute", &part.columns, &(0..src.shape.width))?;
-        within("the source's rows that they need", &read, &src.there())
+        within("the range of rows to compute", &part.rows, &dst.there())?;
+        within("the range of columns to compute", &part.columns, &(0..src.shape.width))?;
+        within("the range of source rows needed", &read, &src.there())
     }
 
     /// Copies some channels of a pass that has all of them.

@@ -613,7 +613,7 @@ impl<'q, 'a> Run<'q, 'a> {
 /// The error for a plan's limit that is too low.
 fn limit_passed(needed: u64, limit: u64) -> Error {
     let expected = format!(
-        "at least the {needed} bytes that the lowest band of this picture needs; leave the limit out for all that is free"
+        "at least {needed} bytes, for the smallest band of this picture; without a limit, all free memory is used"
     );
     Error::Parameter { name: "memory", value: limit.to_string(), expected }
 }

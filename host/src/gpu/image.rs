@@ -561,7 +561,7 @@ impl Gpu {
         let Shape { width, height, channels } = src.shape;
         src.same_kind(src.shape, Format { scalar: Scalar::F32, channels, layout: Layout::Planar })?;
         if rows.is_empty() || rows.end > height {
-            let expected = format!("some of the {height} there are");
+            let expected = format!("a range within 0..{height}, not empty");
             return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
         }
         let shape = Shape { height: rows.len(), ..src.shape };

@@ -187,7 +187,7 @@ impl Stream {
     ) -> Result<()> {
         if taps.len() < entry.taps() {
             let message =
-                format!("{entry:?} takes {} taps, there are {}", entry.taps(), taps.len());
+                format!("{entry:?} needs {} taps, but {} were given", entry.taps(), taps.len());
             return Err(Error::Driver { call: "launching a kernel", message });
         }
         let kernel = self.gpu.kernel_to_launch(entry.name())?;

@@ -42,7 +42,7 @@ pub(super) static CONSTANT: Kernel = Kernel {
     prepare: |problem| {
         if problem.cols * problem.rows > MAX_CONSTANT_TAPS {
             let taps = problem.cols * problem.rows;
-            return Err(format!("{taps} taps, the constant bank takes {MAX_CONSTANT_TAPS}").into());
+            return Err(format!("{taps} taps, constant memory holds {MAX_CONSTANT_TAPS}").into());
         }
         let entry = Taps::Constant(direct_constant.with_taps());
         Ok(Prepared::new(Variant::DirectConstant, Launch::without_tile(entry)))

@@ -23,7 +23,9 @@ pub(super) static FUSED: Kernel = Kernel {
             (1, None) => (ENTRIES, flat::FUSED),
             (1, Some(_)) => (summed::POINT, &[][..]),
             (2, Some((_, false))) => (summed::TWO, &[][..]),
-            _ => return Err("it has no kernel for two products and the pixel itself".into()),
+            _ => {
+                return Err("it has no kernel for two separable terms plus the pixel itself".into());
+            }
         };
         Strips::prepare(Variant::SeparableFused, Taken::Pairs, tables, problem)
     },

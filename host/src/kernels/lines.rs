@@ -58,7 +58,7 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         if problem.rounding.is_some() {
             return Ok(());
         }
-        Err("its sums have other bits than its family's, so it makes bytes that are rounded correctly alone".into())
+        Err("its sums differ in bits from its family's, so it runs only for correctly rounded u8 results".into())
     },
 };
 
@@ -312,21 +312,27 @@ impl LinePasses {
         }
         let (mode, outside) = problem.border.code();
         if !gpu_kernels::tile::flat::takes_outside(gpu_kernels::abi::scalar::U8, mode, outside) {
-            return Err(format!("outside the image is {outside}, which is no byte").into());
+            return Err(format!(
+                "the border is constant:{outside}, but must be a whole number from 0 to 255"
+            )
+            .into());
         }
         let terms = problem.terms()?;
         if terms > MOST_TERMS {
-            return Err(format!("a sum of {terms} products, it takes {MOST_TERMS}").into());
+            return Err(
+                format!("a sum of {terms} separable terms, the limit is {MOST_TERMS}").into()
+            );
         }
         let (cols, rows) = (problem.cols, problem.rows);
         if cols.max(rows) > MOST {
-            return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
+            return Err(format!("{cols}x{rows} taps, the limit is {MOST} in each direction").into());
         }
         // Without a bound, results are rounded from f32, and the error does not matter.
         if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
-            return Err(
-                format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into()
-            );
+            return Err(format!(
+                "its sums may be off by {error:.3}, the limit is {GREATEST_ERROR}"
+            )
+            .into());
         }
         let columns = Fit::of_columns(rows, terms, problem.sum.is_some());
         let passes = Self { terms, rows: Fit::of_rows(cols), columns };

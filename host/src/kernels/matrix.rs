@@ -123,7 +123,7 @@ impl WindowProducts {
         let channels = strip::channels(problem)?;
         let Some(digits) = problem.numbers.window else {
             return Err(
-                "its taps have no form as whole numbers: too many, or too large beside the results"
+                "its taps cannot be scaled to integers: too many, or too large for u8 results"
                     .into(),
             );
         };
@@ -139,7 +139,7 @@ impl WindowProducts {
             .into_iter()
             .filter_map(|parted| find(Layout::new(channels, parted, problem)))
             .min_by_key(|(layout, _)| layout.steps(problem.rows))
-            .ok_or("it has no kernel for these digits")?;
+            .ok_or("it has no kernel for taps of this precision")?;
         let products = Self { layout, entry };
         problem.fits_shared_memory(
             products.shared_bytes(&products.ring(problem.rows, 0)) as usize,

@@ -127,7 +127,7 @@ mod tests {
         let constant = why(Variant::DirectConstant);
         assert!(constant.contains("1024 taps") && constant.contains("961"), "{constant}");
         let separable = why(Variant::Separable);
-        assert!(separable.contains("does not separate"), "{separable}");
+        assert!(separable.contains("not separable"), "{separable}");
         assert!((kernel(Variant::DirectNaive).prepare)(&problem).is_ok());
     }
 }

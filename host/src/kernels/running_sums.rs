@@ -79,11 +79,11 @@ impl Sums {
         let channels = strip::channels(problem)?;
         let Problem { cols, rows, width, .. } = *problem;
         let divisor =
-            problem.numbers.mean.ok_or("it takes equal taps of one part of a whole number")?;
+            problem.numbers.mean.ok_or("the taps must all be 1/N, with N a whole number")?;
         // A thread finds values so many left of the image, too.
         const BESIDE: usize = 1 << 28;
         if width > BESIDE {
-            return Err(format!("{width} columns, it takes {BESIDE}").into());
+            return Err(format!("{width} columns, the limit is {BESIDE}").into());
         }
         let reach = (cols - 1) * channels;
         let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && divisor <= NEAR_DIVISOR;
@@ -94,7 +94,7 @@ impl Sums {
             false => [4, 8, MOST_WARPS].into_iter().find(has_results).ok_or_else(|| {
                 let most = (32 * VALUES * MOST_WARPS) as usize / 2 / channels;
                 Why::from(format!(
-                    "{cols} columns of taps, it takes about {most} for {channels} channels"
+                    "{cols} columns of taps, the limit is about {most} for {channels} channels"
                 ))
             })?,
         };

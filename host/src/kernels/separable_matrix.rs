@@ -154,7 +154,7 @@ impl MatrixPasses {
         let (terms, point) = (problem.terms()?, problem.sum.is_some_and(|(_, point)| point));
         if problem.numbers.terms.is_none() {
             return Err(
-                "its rows and columns have no form as whole numbers: too long, or too large beside the results".into(),
+                "its rows and columns cannot be scaled to integers: too long, or too large for u8 results".into(),
             );
         }
         let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));

@@ -216,12 +216,12 @@ impl Strips {
             let channels = problem.side_by_side as u32;
             if channels > MAX_CHANNELS {
                 return Err(format!(
-                    "{channels} channels are side by side, it takes {MAX_CHANNELS}"
+                    "{channels} interleaved channels, the limit is {MAX_CHANNELS}"
                 )
                 .into());
             }
             let Some([bits8, bits16]) = entry.parted else {
-                return Err("it takes planes of f32 alone".into());
+                return Err("it takes only planar f32 images".into());
             };
             let strip = if problem.source == Scalar::U8 { bits8 } else { bits16 };
             let parted = Parted { strip, channels, flat: as_they_lie(flat, problem) };
@@ -236,7 +236,7 @@ impl Strips {
         }
         if !problem.source_is_aligned {
             return Err(
-                "the source's rows do not begin at multiples of 16 bytes, pixel beside pixel"
+                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels"
                     .into(),
             );
         }

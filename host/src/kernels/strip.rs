@@ -23,7 +23,7 @@ use crate::{Scalar, Why};
 /// The error of a launch whose taps have no form as digits.
 #[cfg(feature = "gpu")]
 pub(super) fn no_form(variant: Variant) -> Error {
-    let reason = "its taps have no form as whole numbers".to_owned();
+    let reason = "its taps cannot be scaled to integers".to_owned();
     Error::Unsupported { variant: variant.name(), reason }
 }
 
@@ -36,13 +36,19 @@ pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     }
     let (mode, outside) = border.code();
     if !takes_outside(scalar::U8, mode, outside) {
-        return Err(format!("outside the image is {outside}, which is no byte").into());
+        return Err(format!(
+            "the border is constant:{outside}, but must be a whole number from 0 to 255"
+        )
+        .into());
     }
     if !(1..=4).contains(&channels) {
-        return Err(format!("{channels} channels are side by side, it takes 4").into());
+        return Err(format!("{channels} interleaved channels, the limit is 4").into());
     }
     if width.saturating_mul(channels) > 1 << 30 {
-        return Err(format!("{width} columns of {channels} channels, it takes 2^30 values").into());
+        return Err(format!(
+            "{width} columns of {channels} channels, the limit is 2^30 values in a row"
+        )
+        .into());
     }
     Ok(channels)
 }

@@ -109,7 +109,9 @@ pub(crate) fn goes_by_passes(problem: &Problem, variant: Variant) -> bool {
 /// The rule of kernels that estimate bytes: exact passes must not take their place.
 pub(super) fn estimates(problem: &Problem, variant: Variant) -> Result<(), Why> {
     if goes_by_passes(problem, variant) {
-        return Err("bytes of such taps are made by two exact passes, as separable's".into());
+        return Err(
+            "for these taps, u8 results come from the two integer passes of separable".into()
+        );
     }
     Ok(())
 }

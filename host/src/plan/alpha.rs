@@ -25,8 +25,7 @@ impl Alpha {
         match self {
             Self::Auto | Self::Premultiply if plan.is_average() => Ok(Channels::Weighted),
             Self::Premultiply => {
-                let expected = "keep, filter, drop or flatten=COLOUR for steps that are no averages: premultiply needs taps that are not negative \
-                                and sum to 1";
+                let expected = "keep, filter, drop or flatten=COLOUR for filters whose taps are negative or do not sum to 1";
                 Err(Error::Parameter {
                     name: "alpha",
                     value: self.to_string(),
@@ -93,7 +92,7 @@ impl Plan {
         check_alpha(channels)?;
         if alpha.takes_alpha_away() {
             let expected =
-                "auto, premultiply, premultiplied, keep or filter for images on a device"
+                "auto, premultiply, premultiplied, keep or filter for images in GPU memory"
                     .to_owned();
             return Err(Error::Parameter { name: "alpha", value: alpha.to_string(), expected });
         }

@@ -475,30 +475,30 @@ impl Odds {
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
         let loss = ms(self.loss());
         match (self.verdict(), self.readiness) {
-            (_, _) if self.times.cpu.is_infinite() => "the CPU does not take it".into(),
-            (Verdict::CpuFaster | Verdict::GpuFaster, _) => "the shorter time".into(),
+            (_, _) if self.times.cpu.is_infinite() => "the CPU cannot run this call".into(),
+            (Verdict::CpuFaster | Verdict::GpuFaster, _) => "its estimated time is shorter".into(),
             (Verdict::TooLittle, Readiness::Closed { cost, lost }) => {
                 format!(
-                    "the GPU would save {loss}, and with calls before {}; it takes {} to open",
+                    "the GPU would save {loss}, {} with earlier calls, and takes {} to open",
                     ms(lost + self.loss()),
                     ms(cost)
                 )
             }
             (Verdict::OpenBeside, _) if self.tries => {
-                "to see whether it still is the faster one, the GPU is made ready".into()
+                "the GPU is made ready in the background, to measure again which device is faster".into()
             }
             (Verdict::OpenBeside, _) => {
-                "calls have lost as much as the GPU takes to open: it is opened meanwhile".into()
+                "CPU calls have lost as much time as opening the GPU takes: it is opened in the background".into()
             }
             (Verdict::UnderWay, _) => "the GPU is being opened".into(),
-            (Verdict::OpenNow, _) => format!("it saves {loss}, more than the GPU takes to open"),
+            (Verdict::OpenNow, _) => format!("the GPU saves {loss}, more than it takes to open"),
             (Verdict::NotSetUp, _) => {
                 format!(
-                    "the GPU would save {loss}, less than the {} that a plan's first call there takes longer",
+                    "the GPU would save {loss}, less than the {} that a plan's first GPU call takes in addition",
                     ms(self.setup)
                 )
             }
-            (Verdict::Trial(_), _) => "to see whether it still is the slower one".into(),
+            (Verdict::Trial(_), _) => "a trial, to measure whether this device is still slower".into(),
             (Verdict::NoGpu | Verdict::TooLittle, _) => "there is no GPU to use".into(),
         }
     }

@@ -149,7 +149,7 @@ impl Problem {
             None if variant == Variant::RunningSums => Err(Why::BYTES_ALONE),
             Some(method) if method.variant == variant => Ok(()),
             Some(_) if variant == Variant::RunningSums => {
-                Err("the taps are not equal, or too few to be counted".into())
+                Err("the taps are not equal, or too few for running sums".into())
             }
             Some(method) => Err(method.why.into()),
             None => Ok(()),

@@ -64,7 +64,7 @@ impl Gpus {
     /// [`Error::Parameter`] if there is none, or if a number is above 63.
     pub fn new(ordinals: impl IntoIterator<Item = u32>) -> Result<Self> {
         let wrong = |value: String| {
-            let expected = "one GPU at least, numbered from 0 to 63".to_owned();
+            let expected = "at least one GPU, numbered from 0 to 63".to_owned();
             Error::Parameter { name: "device", value, expected }
         };
         let mut bits = 0;

@@ -105,7 +105,7 @@ impl Plan {
             device => Err(Error::Parameter {
                 name: "device",
                 value: device.to_string(),
-                expected: "cpu or auto for values that are filtered in f64, unless they are converted to f32 first"
+                expected: "cpu or auto for values that are filtered in f64; for a GPU, convert them to f32 first"
                     .into(),
             }),
         }
@@ -236,7 +236,7 @@ unsafe fn check_exact(array: &Array) -> Result<()> {
         name: "a pixel",
         value: format!("{value} in row {y}, column {x}, channel {channel}"),
         expected: format!(
-            "from -{limit} to {limit}, the integers that f64 holds; convert it to f64 first if it may be rounded"
+            "from -{limit} to {limit}, the integers that f64 holds exactly; convert the values to f64 first if they may be rounded"
         ),
     })
 }
@@ -564,7 +564,8 @@ impl<'a> Products<'a> {
         let products = Self { point, terms: filter.products() };
         Ok(match variant {
             Some(variant) if variant.family() == Family::Fourier || variant.takes_bytes_alone() => {
-                let reason = "what is filtered in f64 is summed tap by tap, or by rows and columns, on the CPU".into();
+                let reason =
+                    "filters in f64 run on the CPU, tap by tap or in row and column passes".into();
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
             Some(variant) => Some(products).filter(|_| variant.family() == Family::Separable),

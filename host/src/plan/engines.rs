@@ -64,7 +64,7 @@ impl OnGpus {
             .next()
             .ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
         if let Some(other) = kinds.find(|other| *other != first) {
-            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let expected = "GPUs of the same model; choose one with gpu:N (Device::Gpu)".to_owned();
             let value = format!("{device}, which are {} and {}", first.0, other.0);
             return Err(Error::Parameter { name: "device", value, expected });
         }

@@ -45,29 +45,34 @@ impl Problem {
         Some(match self.sum {
             Some(_) if cols + rows <= SUMMED_TAPS => (
                 Family::Separable,
-                "on every device, such a sum of products goes by their rows and columns",
+                "on every device, such a sum of separable filters runs as row and column passes",
             ),
             None if is_line => {
-                (Family::Direct, "on every device, a row or a column of taps is one pass")
+                (Family::Direct, "on every device, a single row or column of taps runs as one pass")
             }
             None if self.separable && taps <= ONE_BY_ONE => {
-                (Family::Direct, "on every device, up to 9 taps are taken one by one")
+                (Family::Direct, "on every device, up to 9 taps are summed one by one")
             }
             None if self.separable => (
                 Family::Separable,
-                "on every device, more than 9 taps that separate are two passes",
+                "on every device, separable filters of more than 9 taps run as two passes",
             ),
             None if taps <= DIRECT_TAPS => (
                 Family::Direct,
-                "on every device, up to 17x17 taps that do not separate are taken one by one",
+                "on every device, up to 17x17 taps that are not separable are summed one by one",
             ),
-            _ if has_spectra => (Family::Fourier, "on every device, so many taps go by spectra"),
-            Some(_) => {
-                (Family::Separable, "the taps' sizes add up to too little or too much for spectra")
-            }
-            None => {
-                (Family::Direct, "the taps' sizes add up to too little or too much for spectra")
-            }
+            _ if has_spectra => (
+                Family::Fourier,
+                "on every device, filters of so many taps run as Fourier transforms",
+            ),
+            Some(_) => (
+                Family::Separable,
+                "the sum of |tap| is too small or too large for Fourier transforms",
+            ),
+            None => (
+                Family::Direct,
+                "the sum of |tap| is too small or too large for Fourier transforms",
+            ),
         })
     }
 

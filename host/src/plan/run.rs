@@ -88,7 +88,7 @@ impl Plan {
             return Err(Error::Parameter {
                 name: "filtered",
                 value: filtered.to_string(),
-                expected: format!("from 1 to the {} channels there are", shape.channels),
+                expected: format!("from 1 to {}, the number of channels", shape.channels),
             });
         }
         self.run_as(Channels::First(filtered), (*src).into(), dst.reborrow().into())

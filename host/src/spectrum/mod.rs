@@ -89,9 +89,9 @@ pub(crate) fn greatest_pixel(weight: f64) -> f32 {
 pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why> {
     let (least, greatest) = WEIGHTS;
     if cols.saturating_mul(rows) > i32::MAX as usize {
-        Err(format!("{cols}x{rows} taps are more than 2^31").into())
+        Err(format!("{cols}x{rows} taps are too many, the limit is 2^31 - 1").into())
     } else if !(least..=greatest).contains(&weight) {
-        Err(format!("the taps' sizes add up to {weight:e}, not from {least:e} to {greatest:e}")
+        Err(format!("the sum of |tap| is {weight:e}, but must be from {least:e} to {greatest:e}")
             .into())
     } else {
         Ok(())

@@ -253,7 +253,7 @@ impl ProductDigits {
         };
         let (cols, rows) = (filter.cols(), filter.rows());
         if cols.max(rows) > MOST {
-            return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
+            return Err(format!("{cols}x{rows} taps, the limit is {MOST} in each direction").into());
         }
         // What a joined sum can be over bytes, in units of 255; and room for taps that are not
         // quite the products.
@@ -273,7 +273,7 @@ impl ProductDigits {
             .into_iter()
             .flat_map(with_bits)
             .min_by(|a, b| a.share().total_cmp(&b.share()))
-            .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
+            .ok_or_else(|| "its taps cannot be scaled to integers: too large for u8 results, or too different in size".into())
     }
 
     /// With so many bits behind the point, if there is room, and if not too many results are

@@ -41,13 +41,13 @@ impl WindowDigits {
     pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let (cols, rows) = (filter.cols(), filter.rows());
         if cols.checked_mul(rows).is_none_or(|count| count > MOST_TAPS) {
-            return Err(format!("{cols}x{rows} taps, it takes {MOST_TAPS}").into());
+            return Err(format!("{cols}x{rows} taps, the limit is {MOST_TAPS}").into());
         }
         let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
         let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
-        Self::exact(&taps, greatest).or_else(|| Self::rounded(&taps, greatest)).ok_or_else(|| {
-            format!("a tap of {greatest} is too large beside the results, which are bytes").into()
-        })
+        Self::exact(&taps, greatest)
+            .or_else(|| Self::rounded(&taps, greatest))
+            .ok_or_else(|| format!("a tap of {greatest} is too large for u8 results").into())
     }
 
     /// Those that one or two digits hold as they are.

@@ -200,7 +200,7 @@ def on_device(plan, image, out, axis, dtype, library):
     If the library has none, waits for pending work before the call and for the result after it.
     """
     if not plan.device.startswith("gpu"):
-        raise ValueError(f"the image is in a GPU's memory and the plan's device is {plan.device}: build it with device='gpu'")
+        raise ValueError(f"the image is in GPU memory and the plan's device is {plan.device}: build it with device='gpu'")
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     name = getattr(library, "__name__", None)
@@ -210,7 +210,7 @@ def on_device(plan, image, out, axis, dtype, library):
     elif is_on_device(out):
         result = out
     else:
-        raise TypeError(f"the image is in a GPU's memory: out is {type(out)}, and a device array is needed")
+        raise TypeError(f"the image is in GPU memory: out is {type(out)}, and a device array is needed")
     target = _Foreign(result, type(result).__module__.partition(".")[0], plan, source)
     if getattr(target, "readonly", False):
         raise ValueError("the output array is read-only: pass one that can be written")

@@ -15,10 +15,10 @@ _AMOUNTS = frozenset(
 #: What the numbers of Pillow's other modes are, and the mode to convert to.
 _OTHERS = {
     "1": ("are bits", "L"),
-    "P": ("are places in a palette", "RGB"),
-    "PA": ("are places in a palette", "RGBA"),
-    "HSV": ("have an angle among them, the hue", "RGB"),
-    "LAB": ("have signed bytes among them, read as unsigned", "RGB"),
+    "P": ("index a palette", "RGB"),
+    "PA": ("index a palette", "RGBA"),
+    "HSV": ("include the hue, an angle", "RGB"),
+    "LAB": ("include signed bytes, read as unsigned", "RGB"),
 }
 
 
@@ -97,7 +97,7 @@ def as_array(array, name):
     if isinstance(array, np.ndarray):
         return np.asarray(array)
     if is_on_device(array):
-        raise TypeError(f"{name} is in a GPU's memory, and an array of the host is needed: copy it to the host first")
+        raise TypeError(f"{name} is in GPU memory, and an array in host memory is needed: copy it to the host first")
     if is_of(array, "torch", "Tensor"):
         # DLPack before version 1.0 would give a read-only array.
         return array.detach().resolve_conj().resolve_neg().numpy()
@@ -119,5 +119,5 @@ def as_taps(array, name, dims=None):
         raise TypeError(f"{name} is of type {taps.dtype}, and taps are real numbers: filter with {name}.real and {name}.imag")
     if dims is not None and taps.ndim != dims:
         needed = "2 are needed (rows, columns)" if dims == 2 else "1 is needed"
-        raise TypeError(f"the dimensions of {name} are {taps.ndim}: {needed}")
+        raise TypeError(f"{name} has {taps.ndim} dimensions: {needed}")
     return np.ascontiguousarray(taps, np.float64)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from . import _apron, _arrays, _inputs
 
 if not hasattr(torch.library, "custom_op"):
-    raise ImportError(f"tensors are filtered from PyTorch 2.4 on, and this is {torch.__version__}")
+    raise ImportError(f"PyTorch is {torch.__version__}: 2.4 or later is needed to filter tensors")
 
 #: The types that plans take on any device, and those that they convert on the CPU.
 _TYPES = {
@@ -65,7 +65,7 @@ def _dtype(dtype):
     name = np.dtype(dtype).name
     found = getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
-        raise TypeError(f"dtype is {name}: a type of PyTorch's is needed")
+        raise TypeError(f"dtype is {name}: a type that PyTorch has is needed")
     return found
 
 
@@ -108,12 +108,12 @@ def _run(plan, image, out, axis, dtype):
     """Filters now: on the tensor's GPU, or as a NumPy array on the host."""
     image = image.detach().resolve_neg()
     if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
-        raise TypeError("out is a negated view, which nothing can be written to: pass a tensor of its own")
+        raise TypeError("out is a negated view, which cannot be written to: pass a tensor with its own memory")
     if image.is_cuda:
         return _arrays.on_device(plan, image, out, axis, dtype, torch)
     for found in (image.dtype, dtype or image.dtype):
         if found not in _TYPES:
-            raise TypeError(f"the type is {found}, which NumPy does not have or plans do not take: convert it, as by image.float()")
+            raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
     plan(_inputs.as_array(image, "image"), _inputs.as_array(result, "out"), axis=axis)
     return result

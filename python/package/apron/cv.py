@@ -46,8 +46,8 @@ _SMALL = {
 def _border(number):
     names = _BORDERS.get(number & ~_ISOLATED)
     if names is None:
-        known = "BORDER_CONSTANT, BORDER_REPLICATE, BORDER_REFLECT, BORDER_WRAP and BORDER_REFLECT_101 (0 to 4)"
-        raise ValueError(f"borderType is {number}: {known} are known")
+        known = "BORDER_CONSTANT, BORDER_REPLICATE, BORDER_REFLECT, BORDER_WRAP or BORDER_REFLECT_101 (0 to 4)"
+        raise ValueError(f"borderType is {number}: one of {known} is needed")
     return names
 
 

@@ -158,13 +158,13 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     if array.ndim not in (2, 3):
         raise ValueError(f"the image has {array.ndim} dimensions: 2 or 3 are needed (rows, columns, channels)")
     if array.ndim == 3 and not -3 <= axis <= 2:
-        raise ValueError(f"axis is {axis}: from -3 to 2 for three dimensions")
+        raise ValueError(f"axis is {axis}: a number from -3 to 2 is needed for three dimensions")
     if alpha not in (None, "filter") and array.ndim == 3:
         array = array.rechunk({axis % 3: -1})
     # A call with one pixel raises the errors that a NumPy array would.
     dtype = _plan(str(filter), border, "cpu", None, alpha)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
     if 0 in array.shape:
-        raise ValueError(f"the image's shape is {array.shape}: every extent is at least 1")
+        raise ValueError(f"the image's shape is {array.shape}: every extent must be at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
     # Filters in float64 have no variants, and their bits do not depend on the block.
     if device == "cpu" and variant is None and {array.dtype, dtype} <= _OWN:

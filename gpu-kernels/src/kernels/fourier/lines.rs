@@ -19,6 +19,7 @@
 
 use super::fft::{Complex, ZERO};
 use super::line::{EACH, FACTORS, Line};
+pub use super::line::{Lines, Marks};
 use crate::abi::{Pass, Plane};
 use crate::border;
 use crate::device::*;
@@ -78,76 +79,6 @@ kernel! {
 
 /// The frequency of each factor in a table.
 pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
-
-/// The window of a pass along lines, and the tiles of a launch.
-///
-/// The buffer `numbers` has, as complex numbers, each table ordered by [`FACTOR_OF`]:
-/// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
-/// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
-/// 3. for each part the spectrum of the taps: number n of thread t at `16 R n + t`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Lines {
-    /// Taps of the whole window along the line.
-    pub taps: i32,
-    /// The tap that lies on the result.
-    pub anchor: i32,
-    /// Taps of a part: the last one may have fewer.
-    pub part: i32,
-    /// The number of parts.
-    pub parts: i32,
-    /// The number of the first tile.
-    pub first: i32,
-    /// The sum of all taps times the middle of bytes. The row pass takes bytes minus the middle, so
-    /// the column pass adds this to each sum.
-    pub middle: f32,
-    /// A sum at least this far from the nearest byte is uncertain. The column pass subtracts the
-    /// error bound of its tile.
-    pub near: f32,
-    /// Error bound of the pass, factor of the root mean square of a tile's input numbers.
-    pub of_input: f32,
-    /// Error bound of the pass, factor of the root mean square of a tile's sums.
-    pub of_output: f32,
-    /// Error bound of the pass, factor of the greatest magnitude of a tile's sums.
-    pub of_greatest: f32,
-    /// Marks of the row pass.
-    pub marks: Marks,
-}
-
-/// The row pass's marks, an f32 for each tile of a pair of rows: tile by tile, then pair by pair,
-/// plane by plane.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Marks {
-    /// The address of the first mark.
-    pub at: u64,
-    /// The number of the first tile.
-    pub first: i32,
-    /// The number of tiles in a row.
-    pub across: i32,
-    /// Results of a tile in a row.
-    pub step: i32,
-    /// The number of the first pair of rows.
-    pub pair: i32,
-    /// The number of pairs of rows.
-    pub pairs: i32,
-}
-
-impl Marks {
-    /// The place of a mark in this block's plane.
-    #[inline(always)]
-    fn place(&self, pair: i32, tile: i32) -> *mut f32 {
-        let number = (block_z() * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
-        (self.at as *mut f32).wrapping_offset(number as isize)
-    }
-
-    /// The index of the tile that has column `x`.
-    #[inline(always)]
-    fn tile(&self, x: i32) -> i32 {
-        // `checked`, so that no panic is compiled into the kernel.
-        (x as u32).checked_div(self.step as u32).unwrap_or(0) as i32 - self.first
-    }
-}
 
 /// Arguments of the column pass for sums of products.
 #[repr(C)]

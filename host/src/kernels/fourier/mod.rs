@@ -91,11 +91,11 @@ pub(super) static FOURIER: Kernel = Kernel {
         let keeps_levels = problem.rounding.is_some_and(|rounding| rounding.keeps_levels);
         let by_passes = keeps_levels && goes_by_passes(problem, Variant::Separable);
         if problem.rounding.is_some() && problem.separable && !by_passes {
-            return Err("a row and a column of taps leave fewer bytes uncertain".into());
+            return Err("row and column passes leave fewer u8 results uncertain".into());
         }
         if problem.rounding.is_some() && problem.numbers.mean.is_some() {
             return Err(
-                "means are made of sums of pixels, whose time hardly depends on the window".into(),
+                "running sums give means in a time that hardly depends on the window".into()
             );
         }
         estimates(problem, Variant::Fourier)
