@@ -144,7 +144,6 @@ mod tests {
                 let values = (0..n).map(|i| f32::from(value(i)) / 256.0).collect();
                 Pixels::F32(Image::from_vec(values, width, height, channels).unwrap())
             }
-            other => panic!("no picture of {other}"),
         };
         Picture::new(pixels)
     }

@@ -208,11 +208,10 @@ impl Launcher for WindowProducts {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::Filter;
-    use crate::whole::window::WindowDigits;
 
     fn whole(filter: &Filter) -> WindowDigits {
         WindowDigits::new(filter).unwrap()
