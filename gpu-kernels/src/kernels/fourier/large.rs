@@ -17,8 +17,8 @@
 
 use super::fft::{Complex, ZERO, twisted, within};
 use super::holes::note;
+use super::layout::{BESIDE, FOLDED, Large, Pairs, Parts, STACKED};
 use super::tiles::{Share, leave_holes, put};
-use super::{BESIDE, FOLDED, Large, Pairs, Parts, STACKED};
 use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};

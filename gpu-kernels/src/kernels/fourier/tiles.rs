@@ -21,7 +21,7 @@
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
 use super::holes::note;
-use super::{Layout, Parts};
+use super::layout::{Layout, Parts};
 use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
