@@ -14,8 +14,7 @@
 //!   imaginary part of number `n`. Times the twist `exp(i pi n / (2 SIZE))`, a line's transform is
 //!   its spectrum at every second odd frequency. The product of two is a right-angle convolution,
 //!   which changes its sign where it wraps around (Crandall and Fagin, Discrete weighted transforms
-//!   and large-integer arithmetic, 1994). Of all
-//!   columns `cols - 1` give no results.
+//!   and large-integer arithmetic, 1994). Of all columns `cols - 1` give no results.
 //!
 //! Bytes made of bytes are folded unless the window has parts: rounding is correct either way. For
 //! all other types the method decides the bits, and tiles are pairs.
