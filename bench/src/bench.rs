@@ -330,7 +330,7 @@ impl Bench<'_> {
         let mut contest = OnGpu::new(gpu, problem, gpu.upload(&src.view())?)?;
         let (mut labels, mut direct) = (Vec::new(), None);
         // Variants for the tensor cores accept only bytes, not f32.
-        for variant in Variant::all().filter(|variant| !variant.takes_bytes_alone()) {
+        for variant in Variant::all().filter(|variant| !variant.takes_only_bytes()) {
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
             let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
                 Err(Error::Unsupported { .. }) => continue,
@@ -508,7 +508,7 @@ mod tests {
         let names: Vec<_> = rows.iter().map(|row| row.variant.as_str()).collect();
         let (replayed, ours) = names[1..].split_last().unwrap();
         assert_eq!(names[0], "copy");
-        let of_f32 = Variant::all().filter(|variant| !variant.takes_bytes_alone());
+        let of_f32 = Variant::all().filter(|variant| !variant.takes_only_bytes());
         assert_eq!(ours, of_f32.map(Variant::name).collect::<Vec<_>>());
         assert!(replayed.ends_with(", replayed"), "{replayed}");
     }

@@ -104,7 +104,7 @@ fn on_case(
     let problem = Problem { filter: &filter, border: Border::default(), src: &src };
     let mut contest = OnGpu::new(gpu, problem, gpu.upload(&src.view())?)?;
     let mut rows = Vec::new();
-    for variant in Variant::all().filter(|variant| !variant.takes_bytes_alone()) {
+    for variant in Variant::all().filter(|variant| !variant.takes_only_bytes()) {
         let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
         let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
             Err(Error::Unsupported { .. }) => continue,

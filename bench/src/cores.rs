@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// The largest allowed ratio of a time with more threads to one with fewer threads.
-const MOST: f64 = 1.15;
+const LIMIT: f64 = 1.15;
 
 /// Microseconds allowed in addition, for the clock and for the call itself.
 const SLACK: f64 = 3.0;
@@ -248,7 +248,7 @@ impl Row {
         self.broken = None;
         for &(threads, Time { us, .. }) in &self.times {
             match best {
-                Some((fewer, least)) if us > MOST * least + SLACK => {
+                Some((fewer, least)) if us > LIMIT * least + SLACK => {
                     let ratio = text::number(us / least);
                     self.broken =
                         Some(format!("{threads} threads take {ratio} times as long as {fewer}"));

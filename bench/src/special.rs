@@ -37,10 +37,10 @@ const PRESETS: [&str; 2] = ["gaussian:sigma=5", "motion:length=41,angle=30"];
 const DENSE: [(&str, &[usize]); 2] = [("random", &[31, 51, 101, 301]), ("signed", &[51, 101])];
 
 /// Multiply-adds of a direct run that take about a second on two cores.
-const MOST_ON_CPU: usize = 100_000_000_000;
+const MAX_ON_CPU: usize = 100_000_000_000;
 
 /// The same for a few seconds on an H200, by its slowest direct kernel.
-const MOST_ON_GPU: usize = 10_000_000_000_000;
+const MAX_ON_GPU: usize = 10_000_000_000_000;
 
 /// A measured case, and the limit that it breaks.
 #[derive(Debug, Serialize)]
@@ -145,7 +145,7 @@ impl Measured<'_> {
 
     /// The fastest plan that sums tap by tap; `None` if it would take seconds.
     fn direct<P: Pixel>(&self) -> Result<Option<Plan>> {
-        let most = if self.gpu.is_some() { MOST_ON_GPU } else { MOST_ON_CPU };
+        let most = if self.gpu.is_some() { MAX_ON_GPU } else { MAX_ON_CPU };
         if self.filter.cols() * self.filter.rows() * self.side * self.side > most {
             return Ok(None);
         }

@@ -79,7 +79,7 @@ pub(crate) fn change(carried: &mut [Carried], changed: RestsOn) {
 }
 
 /// Maximum number of names in a note: a damaged file may have thousands.
-const MOST: usize = 2000;
+const LIMIT: usize = 2000;
 
 /// The phrases that name these, such as "the PNG chunks gAMA and cHRM".
 pub(crate) fn phrases<'a>(all: impl Iterator<Item = &'a Carried>) -> Vec<String> {
@@ -93,8 +93,8 @@ pub(crate) fn phrases<'a>(all: impl Iterator<Item = &'a Carried>) -> Vec<String>
     }
     let mut phrases = Vec::new();
     for (kind, names) in groups {
-        let more = names.len().saturating_sub(MOST);
-        let mut names: Vec<String> = names.into_iter().take(MOST).map(str::to_owned).collect();
+        let more = names.len().saturating_sub(LIMIT);
+        let mut names: Vec<String> = names.into_iter().take(LIMIT).map(str::to_owned).collect();
         if more > 0 {
             names.push(format!("{more} more"));
         }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::codec::options::{Compression, Raw};
     use crate::failure::caught;
-    use crate::formats::{Behind, Encode, FORMATS, Kept, Several};
+    use crate::formats::{Encode, Extras, FORMATS, Kept, Several};
     use crate::limits::Limits;
     use crate::meta::{Meta, Resolution, Subsampling};
     use crate::picture::{Picture, Pixels, Stored, each};
@@ -243,7 +243,7 @@ mod tests {
                 if !matches!(format.name(), "npy" | "raw") {
                     let behind = match (read_shape.channels, format.behind) {
                         (1 | 3, _) => Vec::new(),
-                        (_, Behind::Alpha(kind)) => vec![kind],
+                        (_, Extras::Alpha(kind)) => vec![kind],
                         _ => vec![Extra::Unspecified],
                     };
                     assert_eq!(read.extras, behind, "{}", format.name());

@@ -303,7 +303,7 @@ impl Task<'_> {
 
     /// Whether to count negative results that a type without negative values clamps.
     fn counts_cuts(&self, unsigned: bool) -> bool {
-        self.differs && unsigned && !self.args.scaling.minds_signs() && !self.args.quiet
+        self.differs && unsigned && !self.args.scaling.handles_negatives() && !self.args.quiet
     }
 
     /// # Errors

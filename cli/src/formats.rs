@@ -28,7 +28,7 @@ pub(crate) struct FileFormat {
     /// The metadata that a file can hold.
     pub(crate) keeps: &'static [Kept],
     /// The meaning of a channel after the colours.
-    pub(crate) behind: Behind,
+    pub(crate) extras: Extras,
     pub(crate) encode: Encode,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Several {
     /// Pictures of any extents and types.
     Any,
     /// Pictures that all have the same extents and type.
-    Alike,
+    Uniform,
     /// Pictures of the same extents and type, each with the time for which it is shown.
     Animation,
 }
@@ -57,13 +57,13 @@ pub(crate) enum Kept {
 
 /// The channels that a format holds after the colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum Extras {
     /// One channel: alpha of this type.
     Alpha(Extra),
     /// Any channels, whose meaning the file states.
-    Said,
+    Stated,
     /// Any channels, whose meaning the file does not state.
-    Unsaid,
+    Unstated,
 }
 
 /// How a format is written.
@@ -108,7 +108,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             holds: |_, _| true,
             pages: Several::Any,
             keeps: &[Profile, Exif, Xmp, Orientation, Resolution],
-            behind: Behind::Said,
+            extras: Extras::Stated,
             encode: Encode::Tiff,
         },
         FileFormat {
@@ -192,15 +192,20 @@ pub(crate) const FORMATS: &[FileFormat] = {
         FileFormat {
             extensions: &["exr"],
             holds: |scalar, channels| scalar == F32 && matches!(channels, 3 | 4),
-            behind: Behind::Alpha(Extra::Premultiplied),
+            extras: Extras::Alpha(Extra::Premultiplied),
             encode: Encode::Other(Encoded::Exr),
             ..PLAIN
         },
-        FileFormat { extensions: &["npy"], pages: Several::Alike, behind: Behind::Unsaid, ..PLAIN },
+        FileFormat {
+            extensions: &["npy"],
+            pages: Several::Uniform,
+            extras: Extras::Unstated,
+            ..PLAIN
+        },
         FileFormat {
             extensions: &["raw"],
             holds: |scalar, _| matches!(scalar, U8 | U16 | F32),
-            behind: Behind::Unsaid,
+            extras: Extras::Unstated,
             encode: Encode::Raw,
             ..PLAIN
         },
@@ -213,7 +218,7 @@ const PLAIN: FileFormat = FileFormat {
     holds: |_, _| true,
     pages: Several::No,
     keeps: &[],
-    behind: Behind::Alpha(Extra::Straight),
+    extras: Extras::Alpha(Extra::Straight),
     encode: Encode::Array,
 };
 
@@ -333,12 +338,12 @@ impl FileFormat {
         let shape = first.pixels.shape();
         let holds_exif = || match self.encode {
             Encode::Jpeg => exif::write(meta, shape.width, shape.height)
-                .is_none_or(|data| data.len() <= codec::MOST_EXIF_OF_JPEG),
+                .is_none_or(|data| data.len() <= codec::MAX_EXIF_OF_JPEG),
             _ => keeps(Kept::Exif),
         };
         lose(!values && meta.exif.is_some() && !holds_exif(), "the Exif data");
         let holds_xmp = |packet: &Vec<u8>| match self.encode {
-            Encode::Jpeg => packet.len() <= codec::MOST_XMP_OF_JPEG,
+            Encode::Jpeg => packet.len() <= codec::MAX_XMP_OF_JPEG,
             _ => keeps(Kept::Xmp),
         };
         lose(!values && meta.xmp.as_ref().is_some_and(|packet| !holds_xmp(packet)), "the XMP data");
@@ -358,7 +363,7 @@ impl FileFormat {
         );
         lose(first.delay.is_some() && self.pages != Several::Animation, "the durations of frames");
         lose(
-            first.extras.contains(&Extra::Premultiplied) && self.behind == Behind::Unsaid,
+            first.extras.contains(&Extra::Premultiplied) && self.extras == Extras::Unstated,
             "the fact that its colours are multiplied by alpha",
         );
         let carried =
@@ -411,10 +416,10 @@ impl FileFormat {
                 && self.holds_inks()
                 && (scalar == Scalar::U8 || !matches!(self.encode, Encode::Jpeg));
         }
-        let behind = match (self.behind, extras) {
-            (Behind::Said | Behind::Unsaid, _) | (_, []) => true,
-            (Behind::Alpha(_), [extra]) => *extra != Extra::Band && matches!(colours, 1 | 3),
-            (Behind::Alpha(_), _) => false,
+        let behind = match (self.extras, extras) {
+            (Extras::Stated | Extras::Unstated, _) | (_, []) => true,
+            (Extras::Alpha(_), [extra]) => *extra != Extra::Band && matches!(colours, 1 | 3),
+            (Extras::Alpha(_), _) => false,
         };
         behind && (self.holds)(scalar, colours + extras.len())
     }
@@ -422,7 +427,7 @@ impl FileFormat {
     /// How the colours of a result are converted for the format, and a note for the user on its
     /// channels.
     pub(crate) fn meets(&self, meaning: &Meaning) -> (ByAlpha, Option<String>) {
-        let Behind::Alpha(alpha) = self.behind else { return (ByAlpha::AsTheyAre, None) };
+        let Extras::Alpha(alpha) = self.extras else { return (ByAlpha::AsTheyAre, None) };
         let text = format!(
             "the input does not say what its last channel is, and in {} it is alpha; --alpha premultiply weights the colours by it",
             self.name()
@@ -433,8 +438,8 @@ impl FileFormat {
 
     /// The type of alpha in a file of this format, given the result's type of alpha.
     pub(crate) fn alpha(&self, of_result: Extra) -> Extra {
-        match self.behind {
-            Behind::Alpha(kind) if of_result.is_alpha() => kind,
+        match self.extras {
+            Extras::Alpha(kind) if of_result.is_alpha() => kind,
             _ => of_result,
         }
     }
@@ -508,7 +513,7 @@ mod tests {
         let pages = match format.pages {
             Several::No => "one",
             Several::Any => "pages",
-            Several::Alike => "slices",
+            Several::Uniform => "slices",
             Several::Animation => "frames",
         };
         let kept = |kept: &Kept| match kept {

@@ -198,7 +198,7 @@ struct Extents {
 }
 
 /// Pixels, and whether the file ended before the last of them.
-type Read0 = (Vec<Pixels>, bool);
+type ArrayData = (Vec<Pixels>, bool);
 
 impl Extents {
     fn values<P: Pod>(
@@ -242,7 +242,7 @@ impl Extents {
         header: &Header,
         reader: &mut impl Read,
         options: &Reading,
-    ) -> Result<Read0>
+    ) -> Result<ArrayData>
     where
         Image<P>: Into<Pixels>,
     {
@@ -255,7 +255,7 @@ impl Extents {
         header: &Header,
         reader: &mut impl Read,
         options: &Reading,
-    ) -> Result<(Read0, Option<Stored>)> {
+    ) -> Result<(ArrayData, Option<Stored>)> {
         let (values, short) = self.values::<N>(header, reader, options)?;
         Ok(((self.cut(widened(&values)?)?, short), Some(N::STORED)))
     }

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use apron::{Candidate, Device, Error, Plan, Reckoning, Work};
+use apron::{CallEstimate, Candidate, Device, Error, Plan, Work};
 
 use crate::args::PlanArgs;
 use crate::failure::Result;
@@ -15,9 +15,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     let filter = args.choice.filter()?;
     let on = |device| Plan::builder(&filter).device(device).autotune(args.autotune).build();
     let open = args.device == Device::Auto && !args.h200 && !args.autotune;
-    let reckoned = if open { Some(Reckoned::new(&on(Device::Auto)?, args)) } else { None };
-    let device = match (&reckoned, args.device) {
-        (Some(reckoned), _) => reckoned.usual(),
+    let estimated = if open { Some(Estimated::new(&on(Device::Auto)?, args)) } else { None };
+    let device = match (&estimated, args.device) {
+        (Some(estimated), _) => estimated.usual(),
         // Only GPUs are measured.
         (None, Device::Auto) if args.autotune => Device::Gpu(0),
         (None, device) => device,
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
             filter.rows(),
             args.size
         )?;
-        reckoned.as_ref().map_or(Ok(()), |reckoned| reckoned.write(out, args))?;
+        estimated.as_ref().map_or(Ok(()), |estimated| estimated.write(out, args))?;
         let shortest = candidates.iter().filter_map(|candidate| candidate.predicted).min();
         candidates.iter().try_for_each(|candidate| {
             let verdict = match (chosen == candidate.variant, args.autotune) {
@@ -82,15 +82,15 @@ fn show(time: Duration) -> String {
 }
 
 /// The estimates by which `auto` chooses a device.
-struct Reckoned {
+struct Estimated {
     /// The estimates before a GPU is open, and after.
-    first: Reckoning,
-    open: Reckoning,
+    first: CallEstimate,
+    open: CallEstimate,
     /// Why the GPU cannot be opened.
     failed: Option<Error>,
 }
 
-impl Reckoned {
+impl Estimated {
     fn new(plan: &Plan, args: &PlanArgs) -> Self {
         let work = Work {
             shape: args.size,
@@ -99,13 +99,13 @@ impl Reckoned {
             pictures: args.pictures.get() as usize,
             pinned: args.pinned,
         };
-        let first = plan.reckoning(&work);
+        let first = plan.estimate(&work);
         // Opening the GPU also measures the link.
         #[cfg(feature = "gpu")]
         let failed = first.gpu.as_ref().and_then(|_| apron::gpu::Gpu::open(0).err());
         #[cfg(not(feature = "gpu"))]
         let failed = None;
-        Self { open: plan.reckoning(&work), first, failed }
+        Self { open: plan.estimate(&work), first, failed }
     }
 
     /// The device of calls once a GPU is open.

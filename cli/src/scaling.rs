@@ -160,7 +160,7 @@ impl Scaling {
     }
 
     /// Whether an option says how to convert negative results, so that their loss needs no note.
-    pub(crate) fn minds_signs(&self) -> bool {
+    pub(crate) fn handles_negatives(&self) -> bool {
         self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()
     }
 }

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 
 /// Maximum number of bytes to read from a pipe, which may never end: twice the default
 /// `--max-bytes`.
-const MOST: u64 = 4 << 30;
+const LIMIT: u64 = 4 << 30;
 
 /// Whether the path stands for standard input or output.
 pub(crate) fn is_stream(path: &Path) -> bool {
@@ -58,17 +58,17 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     let source = open(path)?;
     let spooled = || {
         let mut file = tempfile::tempfile()?;
-        let len = io::copy(&mut source.take(MOST + 1), &mut file)?;
+        let len = io::copy(&mut source.take(LIMIT + 1), &mut file)?;
         file.rewind()?;
         Ok((file, len))
     };
     let (file, len) = spooled().map_err(|error: io::Error| Failure::at(path, error))?;
-    if len > MOST {
+    if len > LIMIT {
         return Err(Failure::at(
             path,
             format!(
                 "standard input has more than {} GiB: write it to a file, and name that file",
-                MOST >> 30
+                LIMIT >> 30
             ),
         ));
     }

@@ -29,12 +29,12 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
 
 /// Reads a text file of a limited size.
 fn read_text(reader: impl Read) -> Result<String, String> {
-    const MOST: u64 = 256 << 20;
+    const LIMIT: u64 = 256 << 20;
     let mut text = String::new();
     let read =
-        reader.take(MOST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if read as u64 > MOST {
-        Err(format!("the text has more than {MOST} bytes, the limit for a file of taps"))
+        reader.take(LIMIT + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if read as u64 > LIMIT {
+        Err(format!("the text has more than {LIMIT} bytes, the limit for a file of taps"))
     } else {
         Ok(text)
     }

@@ -35,7 +35,7 @@ const BORDER: c_int = 3;
 /// Alignment of a device's addresses and pitches, and its largest plane, as on an H200.
 pub(crate) const ALIGNMENT: u64 = 512;
 pub(crate) const PITCH_ALIGNMENT: usize = 32;
-pub(crate) const MOST: (usize, usize) = (131_072, 65_000);
+pub(crate) const LIMIT: (usize, usize) = (131_072, 65_000);
 
 /// A texture object.
 pub(crate) struct Texture {
@@ -66,10 +66,10 @@ impl Texture {
                 "a texture of {width} pixels a row at {address:#x}, pitch {pitch}, is misaligned"
             ));
         }
-        if width == 0 || height == 0 || width > MOST.0 || height > MOST.1 {
+        if width == 0 || height == 0 || width > LIMIT.0 || height > LIMIT.1 {
             return Err(format!(
                 "a texture of {width}x{height} pixels; the most is {}x{}",
-                MOST.0, MOST.1
+                LIMIT.0, LIMIT.1
             ));
         }
         let outside = (mode[0] == BORDER).then_some(border[0]);

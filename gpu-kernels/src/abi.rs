@@ -239,19 +239,19 @@ pub struct Pass {
     /// it is 0. Other families ignore it.
     pub point: f32,
     /// The list of uncertain results, if source and destination are bytes.
-    pub doubts: Doubts,
+    pub uncertain: UncertainList,
 }
 
 /// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within
 /// its error. A kernel in `kernels/resolve.rs` computes these results exactly, and empties the
 /// list.
 ///
-/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places. A pixel's
+/// The list has [`UncertainList::SEGMENTS`] segments, each with a counter and places. A pixel's
 /// coordinates select its segment. If a segment has too few places, all of its pixels count as
 /// uncertain.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Doubts {
+pub struct UncertainList {
     /// The address of the list, or 0 if no result is uncertain.
     pub list: u64,
     /// Places of each segment.
@@ -260,7 +260,7 @@ pub struct Doubts {
     pub near: f32,
 }
 
-impl Doubts {
+impl UncertainList {
     /// No result is uncertain.
     pub const NONE: Self = Self { list: 0, capacity: 0, near: 1.0 };
     /// Segments of a list: a power of two.

@@ -19,7 +19,7 @@
 //!
 //! `kernels/keep.rs` restores the pixels that a border copies; `kernels/peak.rs` measures the
 //! device's arithmetic. `tile/` moves pixels between an image and registers or shared memory:
-//! `view.rs` reads through the border rule and writes; `ring.rs`, `parted.rs` and `flat.rs` load
+//! `view.rs` reads through the border rule and writes; `ring.rs`, `planar.rs` and `flat.rs` load
 //! image rows for the sliding kernels. `device/` is the GPU.
 //!
 //! All kernels keep these conventions:

@@ -1,14 +1,14 @@
 //! Stored pixels: conversion between a stored value and the f32 that kernels compute with.
 
 pub(crate) use crate::abi::scalar::{F16, F32, U8, U16, bytes};
-use crate::abi::{Doubts, Pass, scalar};
+use crate::abi::{Pass, UncertainList, scalar};
 use crate::device::*;
 
 // In this crate, the arm `_` of a match on a stored type stands for f16, or for u16 and f16.
 const _: () = assert!(
     scalar::ALL.len() == 4,
     "a stored type was added: it needs an arm in each match on one, here and in tile/view.rs, \
-     tile/parted.rs, tile/flat.rs and kernels/fourier/holes.rs"
+     tile/planar.rs, tile/flat.rs and kernels/fourier/holes.rs"
 );
 
 /// Adding it to a number from 0 to 2^23 rounds that number to an integer, ties to even, and leaves
@@ -153,8 +153,8 @@ pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
 
 /// Whether a sum is so near a half-integer that its error could change the byte.
 #[inline(always)]
-pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
-    to_near_byte(sum).1 >= doubts.near
+pub(crate) fn is_uncertain(uncertain: &UncertainList, sum: f32) -> bool {
+    to_near_byte(sum).1 >= uncertain.near
 }
 
 /// The byte nearest to a number, as the lowest bits of a word, and the distance of the saturated
@@ -173,14 +173,14 @@ pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
 /// The pass has a list.
 #[inline(always)]
 pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
-    let doubts = &pass.doubts;
-    let segment = Doubts::segment(x, y);
+    let uncertain = &pass.uncertain;
+    let segment = UncertainList::segment(x, y);
     // SAFETY: the list has a counter for each segment, and `capacity` places. A place is taken
     // once.
     unsafe {
-        let place = atomic_add(doubts.counter(segment), 1);
-        if place < doubts.capacity {
-            store_words(doubts.place(segment, place), [x as u32, y as u32, z as u32, 0]);
+        let place = atomic_add(uncertain.counter(segment), 1);
+        if place < uncertain.capacity {
+            store_words(uncertain.place(segment, place), [x as u32, y as u32, z as u32, 0]);
         }
     }
 }

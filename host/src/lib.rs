@@ -52,7 +52,7 @@ pub use image::dynamic::filter;
 pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
 pub use pipeline::Pipeline;
 pub use plan::Plan;
-pub use plan::auto::{ReckonedGpu, Reckoning, Work};
+pub use plan::auto::{CallEstimate, GpuEstimate, Work};
 pub use plan::builder::PlanBuilder;
 pub use plan::choose::Candidate;
 pub use plan::device::{Device, Gpus};

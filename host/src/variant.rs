@@ -189,7 +189,7 @@ impl Variant {
 
     /// Whether the variant supports only bytes in and bytes out. The bytes are the same as every
     /// variant's.
-    pub fn takes_bytes_alone(self) -> bool {
+    pub fn takes_only_bytes(self) -> bool {
         matches!(
             self,
             Self::Matrix | Self::SeparableMatrix | Self::RunningSums | Self::SpectraPasses

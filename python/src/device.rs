@@ -80,7 +80,7 @@ struct Known {
 static STREAMS: Mutex<VecDeque<Known>> = Mutex::new(VecDeque::new());
 
 /// Maximum number of streams in [`STREAMS`].
-const MOST_STREAMS: usize = 16;
+const MAX_STREAMS: usize = 16;
 
 /// A stream's handle for the driver. `__cuda_array_interface__` and DLPack write the legacy default
 /// stream as 1, since 0 means no stream there.
@@ -108,7 +108,7 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         stream: stream.clone(),
         _owner: owner.clone().unbind(),
     });
-    let last = if streams.len() > MOST_STREAMS { streams.pop_back() } else { None };
+    let last = if streams.len() > MAX_STREAMS { streams.pop_back() } else { None };
     // Dropping waits for the stream, then drops its owner. That may run another thread, which may
     // want the list: so the list is unlocked first.
     drop(streams);

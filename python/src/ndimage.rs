@@ -65,7 +65,7 @@ fn sums_along(taps: &[f64]) -> Sums {
     }
     // The last tap is first. The sum starts at -0, which changes no value added to it.
     let order = std::iter::once(size - 1).chain(0..size - 1);
-    Sums::InTurn { start: -0.0, taps: order.map(|i| (i, taps[i])).collect() }
+    Sums::InOrder { start: -0.0, taps: order.map(|i| (i, taps[i])).collect() }
 }
 
 fn run(
@@ -175,5 +175,5 @@ pub(crate) fn correlate(
     let reach = reach.collect::<PyResult<Vec<_>>>()?;
     let taps =
         window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
-    run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, border(mode, cval)?)
+    run(input, output, &reach, &Sums::InOrder { start: 0.0, taps }, border(mode, cval)?)
 }

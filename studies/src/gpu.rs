@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use apron::gpu::{DeviceImage, Function, Gpu, Grid, Stream, Tier, embedded};
 use apron::{Border, Error, Filter, Image, Result, Shape};
 use study_kernels::abi::{
-    Doubts, Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window, scalar,
+    Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, UncertainList, Window, scalar,
 };
 use study_kernels::border;
 use study_kernels::frame::Frame;
@@ -326,6 +326,6 @@ fn pass(frame: &Frame, shape: Shape) -> Pass {
         outside: frame.border_value,
         epilogue: Epilogue::NONE,
         point: 0.0,
-        doubts: Doubts::NONE,
+        uncertain: UncertainList::NONE,
     }
 }

@@ -29,7 +29,7 @@ struct Key {
 }
 
 /// The most texture objects that a plan keeps.
-const MOST: usize = 256;
+const LIMIT: usize = 256;
 
 impl Textures {
     /// A texture of the frame's first source plane. Under CONSTANT, the border's value lies outside
@@ -51,7 +51,7 @@ impl Textures {
         if let Some(&(_, object)) = self.made.iter().find(|(known, _)| *known == key) {
             return Ok(object);
         }
-        if self.made.len() >= MOST {
+        if self.made.len() >= LIMIT {
             // Work in flight may still use the objects.
             stream.synchronize()?;
             *self = Self::default();

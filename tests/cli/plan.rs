@@ -15,10 +15,10 @@ use crate::tool::{Bench, PICTURES, npy};
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("plan::names_the_choice_and_its_reason", choice),
-        Trial::test("plan::reckons_without_a_driver", || {
-            reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])
+        Trial::test("plan::estimates_without_a_driver", || {
+            estimates(OsStr::new("no-such-library.so"), &["no-such-library.so"])
         }),
-        Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu)
+        Trial::test("plan::estimates_with_a_gpu", estimates_with_gpu)
             .with_ignored_flag(built::no_emulator().is_some()),
         Trial::test("plan::verbose_says_what_ran::cpu", || says(None)),
         Trial::test("plan::verbose_says_what_ran::emulated", || says(Some(built::emulator()?)))
@@ -93,7 +93,7 @@ fn choice() -> Result<(), Failed> {
 
 /// The device that `auto` chooses for a small picture, with this driver: the CPU. Other lines must
 /// have these words.
-fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
+fn estimates(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
     let bench = Bench::new();
     let arguments =
         ["plan", "--filter", "gaussian:sigma=2", "--size", "64x64x3", "--pictures", "2"];
@@ -106,7 +106,7 @@ fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-fn reckons_with_gpu() -> Result<(), Failed> {
+fn estimates_with_gpu() -> Result<(), Failed> {
     let words = [
         "GB/s up",
         "kernel",
@@ -115,7 +115,7 @@ fn reckons_with_gpu() -> Result<(), Failed> {
         "first call: cpu",
         "in the long run: cpu",
     ];
-    reckons(built::emulator()?.as_os_str(), &words)
+    estimates(built::emulator()?.as_os_str(), &words)
 }
 
 /// `--verbose` reports the choice of `apron plan`. On the emulator, that choice must match the

@@ -49,7 +49,7 @@ fn expected(step: Step, picture: &Image<u8>) -> apron::Result<Image<u8>> {
 fn on_cpu(shape: Shape) -> Result<f64, Failed> {
     let (auto, src) = (plan(step()?, NEVER)?, picture(shape.width, shape.height)?);
     (0..5).try_for_each(|_| auto.filter(&src).map(|_: Image<u8>| ()))?;
-    let time = plan(step()?, 1.0)?.reckoning(&Work::one(shape, Scalar::U8)).cpu;
+    let time = plan(step()?, 1.0)?.estimate(&Work::one(shape, Scalar::U8)).cpu;
     Ok(time.ok_or("no time")?.as_secs_f64())
 }
 
@@ -62,14 +62,14 @@ fn check(right: bool, what: impl Into<String>) -> Outcome {
 pub(crate) fn small_jobs_stay() -> Outcome {
     let (auto, src) = (plan(step()?, NEVER)?, picture(40, 30)?);
     let work = Work::one(src.shape(), Scalar::U8);
-    let before = auto.reckoning(&work);
+    let before = auto.estimate(&work);
     let expected = expected(step()?, &src)?;
     for _ in 0..100 {
         check(auto.filter(&src)? == expected, "another result")?;
         check(auto.ran_on() == Device::Cpu, "a small job went to the GPU")?;
     }
-    let after = auto.reckoning(&work);
-    let opening = |reckoning: &apron::Reckoning| reckoning.gpu.as_ref().map(|gpu| gpu.opening);
+    let after = auto.estimate(&work);
+    let opening = |estimate: &apron::CallEstimate| estimate.gpu.as_ref().map(|gpu| gpu.opening);
     check(
         after.device == Device::Cpu && opening(&before) == opening(&after),
         format!("{before:?}\n{after:?}"),
@@ -239,8 +239,8 @@ pub(crate) mod scenarios {
     use super::*;
 
     fn opening(plan: &Plan, shape: Shape) -> Duration {
-        let reckoning = plan.reckoning(&Work::one(shape, Scalar::U8));
-        reckoning.gpu.map_or(Duration::ZERO, |gpu| gpu.opening)
+        let estimate = plan.estimate(&Work::one(shape, Scalar::U8));
+        estimate.gpu.map_or(Duration::ZERO, |gpu| gpu.opening)
     }
 
     /// A plan for which a call loses about this many seconds on the CPU.
@@ -267,7 +267,7 @@ pub(crate) mod scenarios {
 
     /// The first calls run on the CPU. Once they have lost enough time, the GPU is opened while
     /// calls go on, and then used.
-    pub(crate) fn opens_beside() -> Outcome {
+    pub(crate) fn opens_in_background() -> Outcome {
         let src = picture(64, 48)?;
         let (auto, expected) = (losing(0.03, src.shape())?, expected(step()?, &src)?);
         let mut meanwhile = 0;
@@ -281,7 +281,7 @@ pub(crate) mod scenarios {
                 )?;
                 return Ok(());
             }
-            let why = auto.reckoning(&Work::one(src.shape(), Scalar::U8)).why;
+            let why = auto.estimate(&Work::one(src.shape(), Scalar::U8)).why;
             meanwhile += usize::from(why.contains("being opened"));
             check(start.elapsed() < Duration::from_secs(60), format!("never used: {why}"))?;
         }
@@ -294,13 +294,13 @@ pub(crate) mod scenarios {
         let src = picture(64, 48)?;
         let auto = losing(0.05, src.shape())?;
         let start = Instant::now();
-        while !auto.reckoning(&Work::one(src.shape(), Scalar::U8)).why.contains("being opened") {
+        while !auto.estimate(&Work::one(src.shape(), Scalar::U8)).why.contains("being opened") {
             auto.filter::<Image<u8>>(&src)?;
             check(start.elapsed() < Duration::from_secs(60), "it is never opened")?;
         }
         // By then the thread is in the driver.
         std::thread::sleep(Duration::from_millis(100));
-        let why = auto.reckoning(&Work::one(src.shape(), Scalar::U8)).why;
+        let why = auto.estimate(&Work::one(src.shape(), Scalar::U8)).why;
         check(why.contains("being opened"), why)
     }
 

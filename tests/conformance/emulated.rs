@@ -324,7 +324,11 @@ mod survival {
         },
         Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
         Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },
-        Scenario { name: "auto_opens_beside", settings: "opening=500", run: choice::opens_beside },
+        Scenario {
+            name: "auto_opens_beside",
+            settings: "opening=500",
+            run: choice::opens_in_background,
+        },
         Scenario { name: "auto_by_many", settings: "opening=50", run: auto::callers },
         Scenario {
             name: "auto_ends_while_it_opens",

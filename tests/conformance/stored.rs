@@ -85,7 +85,7 @@ mod on_gpu {
                 // Border constants that bytes cannot hold: variants for bytes alone refuse them.
                 let others: Vec<_> = every()
                     .into_iter()
-                    .filter(|variant| !variant.is_some_and(Variant::takes_bytes_alone))
+                    .filter(|variant| !variant.is_some_and(Variant::takes_only_bytes))
                     .collect();
                 check(name, &others, Way::Whole, &constants(selection))
             }
@@ -558,7 +558,7 @@ mod on_gpu {
         fn may_decline(&self, source: Kind, channels: usize) -> bool {
             source == Kind::F32
                 || channels > 4
-                || self.stored.variant.is_some_and(Variant::takes_bytes_alone)
+                || self.stored.variant.is_some_and(Variant::takes_only_bytes)
         }
 
         /// Filters a part of all images.

@@ -17,7 +17,7 @@ pub struct Window {
     pub rows: usize,
     /// Column and row of the anchor.
     pub anchor: (usize, usize),
-    /// Taps, row by row. Empty if there are more than [`Window::MOST`]: such a window is tested
+    /// Taps, row by row. Empty if there are more than [`Window::LIMIT`]: such a window is tested
     /// with bytes alone.
     pub taps: Vec<f64>,
     /// The form in which the filter was given. It decides the results of bytes made of bytes.
@@ -28,7 +28,7 @@ pub struct Window {
 
 impl Window {
     /// The most taps that [`Window::taps`] holds.
-    pub const MOST: usize = 1 << 22;
+    pub const LIMIT: usize = 1 << 22;
 
     /// Random taps in -1 to 1.
     pub fn random(cols: usize, rows: usize, seed: u64) -> Self {
@@ -99,7 +99,7 @@ impl Window {
         let (cols, rows) = (row.len(), column.len());
         let filter = Filter::separable_f64(row, column)
             .unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
-        let rows_kept = if cols * rows <= Self::MOST { column } else { &[] };
+        let rows_kept = if cols * rows <= Self::LIMIT { column } else { &[] };
         let taps = rows_kept.iter().flat_map(|&y| row.iter().map(move |&x| x * y)).collect();
         let made = Made::Product(row.to_vec(), column.to_vec());
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
@@ -169,7 +169,7 @@ impl Window {
     pub fn preset(text: &str) -> Self {
         let filter: Filter = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         let (cols, rows) = (filter.cols(), filter.rows());
-        let kept = if cols * rows <= Self::MOST { cols * rows } else { 0 };
+        let kept = if cols * rows <= Self::LIMIT { cols * rows } else { 0 };
         let taps = (0..kept).map(|i| filter.tap(i / cols, i % cols)).collect();
         let made = Made::of(&filter);
         Self { name: text.to_owned(), cols, rows, anchor: filter.anchor(), taps, made, filter }

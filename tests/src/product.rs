@@ -47,7 +47,7 @@ impl Implementation for Product {
 pub fn variants(device: Device) -> Vec<Variant> {
     match device {
         Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
-        _ => Variant::all().filter(|variant| !variant.takes_bytes_alone()).collect(),
+        _ => Variant::all().filter(|variant| !variant.takes_only_bytes()).collect(),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::carried::{Carried, Kind, printable};
 use crate::meta::{Meta, Resolution};
 
 /// Maximum number of header bytes to read.
-const MOST: u64 = 1 << 20;
+const LIMIT: u64 = 1 << 20;
 
 /// Pixels per metre of one pixel per inch.
 const PER_INCH: f64 = 1.0 / 0.0254;
@@ -24,7 +24,7 @@ pub(super) fn read(
     meta: &mut Meta,
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
-    Read::take(&mut *source, MOST).read_to_end(&mut head)?;
+    Read::take(&mut *source, LIMIT).read_to_end(&mut head)?;
     source.rewind()?;
     match format {
         ImageFormat::Bmp => bmp(&head, meta),

@@ -170,7 +170,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
         encoder = encoder.icc_profile(profile);
     }
     let fields = exif::write(meta, shape.width, shape.height)
-        .filter(|data| data.len() <= segments::MOST_EXIF);
+        .filter(|data| data.len() <= segments::MAX_EXIF);
     if let Some(fields) = &fields {
         encoder = encoder.exif_data(fields);
     }
@@ -183,7 +183,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
             (Unit::Centimetre, _) => encoder.density(2, whole(resolution.x), whole(resolution.y)),
         };
     }
-    if let Some(packet) = meta.xmp.as_deref().filter(|packet| packet.len() <= segments::MOST_XMP) {
+    if let Some(packet) = meta.xmp.as_deref().filter(|packet| packet.len() <= segments::MAX_XMP) {
         encoder = encoder.xmp_data(packet);
     }
     for carried in &meta.carried {

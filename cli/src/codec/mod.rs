@@ -25,7 +25,7 @@ use crate::picture::Document;
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
 pub(crate) use segments::{
-    MOST_EXIF as MOST_EXIF_OF_JPEG, MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg,
+    MAX_EXIF as MAX_EXIF_OF_JPEG, MAX_XMP as MAX_XMP_OF_JPEG, fits as fits_jpeg,
 };
 pub(crate) use tiff::{Strips, strips as tiff_strips};
 pub(crate) use tiff_write::{

@@ -7,7 +7,7 @@ use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
 use crate::meta::Meta;
 
 /// Maximum size of a chunk that is written again, in bytes.
-const MOST: u32 = 64 << 20;
+const LIMIT: u32 = 64 << 20;
 
 /// How a chunk is treated.
 enum Fate {
@@ -98,7 +98,7 @@ fn skip(source: &mut dyn Source, len: u32) -> std::io::Result<()> {
 
 /// The data of a chunk, if its checksum is right.
 fn body(source: &mut dyn Source, name: [u8; 4], len: u32) -> Option<Vec<u8>> {
-    if len > MOST {
+    if len > LIMIT {
         skip(source, len).ok()?;
         return None;
     }

@@ -8,10 +8,10 @@ const MORE_XMP: &[u8] = b"http://ns.adobe.com/xmp/extension/\0";
 const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
 
 /// Maximum size of XMP data in one segment, in bytes. The encoder does not split the data.
-pub(crate) const MOST_XMP: usize = 65_533 - XMP.len();
+pub(crate) const MAX_XMP: usize = 65_533 - XMP.len();
 
 /// Maximum size of Exif data in one segment, in bytes.
-pub(crate) const MOST_EXIF: usize = 65_533 - b"Exif\0\0".len();
+pub(crate) const MAX_EXIF: usize = 65_533 - b"Exif\0\0".len();
 
 /// Whether a comment or IPTC data fits in a segment, together with the segment's own headers.
 pub(crate) fn fits(data: &[u8]) -> bool {

@@ -122,7 +122,7 @@ pub(super) fn left_out(number: u16) -> Carried {
 
 /// Maximum size of all kept tags of a page, in bytes. Tags may point to the same bytes of a file,
 /// so the file's size is no limit.
-const MOST: usize = 256 << 20;
+const LIMIT: usize = 256 << 20;
 
 /// Adds to `meta` the tags of a page that the decoder does not use. `alone`: the user asked for one
 /// page of several, so statements about all pages are no longer true.
@@ -132,7 +132,7 @@ pub(super) fn read(
     alone: bool,
     meta: &mut Meta,
 ) {
-    let mut room = MOST;
+    let mut room = LIMIT;
     for &tag in all {
         let number = tag.to_u16();
         let (fate, _) = fate(number);

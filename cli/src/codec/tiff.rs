@@ -43,7 +43,7 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
     let mut source = BufReader::new(file.try_clone().ok()?);
     source.rewind().ok()?;
     let decoder: Tiff<'_> = Decoder::new(Patched::new(&mut source)).ok()?;
-    let mut decoder = decoder.with_limits(limits(MOST_OF_TAG));
+    let mut decoder = decoder.with_limits(limits(MAX_OF_TAG));
     let (width, height) = decoder.dimensions().ok()?;
     let number =
         |decoder: &mut Tiff<'_>, tag, default: u64| match decoder.find_tag_unsigned::<u64>(tag) {
@@ -173,7 +173,7 @@ fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
 
 /// Maximum size of a tag's value, in bytes. CMYK profiles and lists of strips exceed the decoder's
 /// default.
-const MOST_OF_TAG: u64 = 256 << 20;
+const MAX_OF_TAG: u64 = 256 << 20;
 
 /// The decoder's limits for pictures of up to `max_bytes`.
 fn limits(max_bytes: u64) -> Limits {
@@ -181,7 +181,7 @@ fn limits(max_bytes: u64) -> Limits {
     let mut limits = Limits::default();
     limits.decoding_buffer_size = max;
     limits.intermediate_buffer_size = max;
-    limits.ifd_value_size = max.min(MOST_OF_TAG as usize);
+    limits.ifd_value_size = max.min(MAX_OF_TAG as usize);
     limits
 }
 

@@ -15,7 +15,7 @@ const AHEAD: usize = 4;
 const IN_MEMORY: usize = 32 << 20;
 
 /// Maximum size of a picture from a pipe, in bytes: twice the default `--max-bytes`.
-pub(crate) const MOST: u64 = 4 << 30;
+pub(crate) const LIMIT: u64 = 4 << 30;
 
 /// Storage for one picture's bytes: memory, or a file without a name.
 pub(crate) fn spool() -> SpooledTempFile {
@@ -157,7 +157,7 @@ impl Input {
         if let Some(kept) = &mut self.kept {
             kept.spool.write_all(&self.chunk[self.unkept..self.at])?;
             kept.length += (self.at - self.unkept) as u64;
-            if kept.length > MOST {
+            if kept.length > LIMIT {
                 return Err(too_much());
             }
         }
@@ -205,7 +205,7 @@ impl Input {
 fn too_much() -> io::Error {
     io::Error::other(format!(
         "one picture has more than {} GiB: write it to a file, and name that file",
-        MOST >> 30
+        LIMIT >> 30
     ))
 }
 
@@ -240,7 +240,7 @@ impl Bytes for Input {
     fn skip(&mut self, mut count: u64) -> io::Result<()> {
         // Refuses a header that claims too much before waiting for its bytes.
         if let Some(kept) = &self.kept
-            && count > MOST - kept.length.min(MOST)
+            && count > LIMIT - kept.length.min(LIMIT)
         {
             return Err(too_much());
         }
@@ -314,7 +314,7 @@ mod tests {
     fn a_header_that_claims_too_much_is_refused_at_once() {
         let (mut input, _wake) = Input::of_pipe(Box::new(io::repeat(7)));
         input.keep();
-        assert!(input.skip(MOST + 1).unwrap_err().to_string().contains("GiB"));
+        assert!(input.skip(LIMIT + 1).unwrap_err().to_string().contains("GiB"));
     }
 
     #[test]

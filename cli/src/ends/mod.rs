@@ -311,11 +311,11 @@ fn next_part(input: &mut Input) -> io::Result<Option<Kind>> {
 const TGA_FOOTER: &[u8] = b"TRUEVISION-XFILE.\0";
 
 /// Maximum size of a TGA's areas to search for the footer, in bytes.
-const MOST_AREAS: u64 = 64 << 20;
+const MAX_AREAS: u64 = 64 << 20;
 
 fn behind_tga(input: &mut Input) -> io::Result<Left> {
     let mut rest = Vec::new();
-    input.by_ref().take(MOST_AREAS).read_to_end(&mut rest)?;
+    input.by_ref().take(MAX_AREAS).read_to_end(&mut rest)?;
     let end = memchr::memmem::rfind(&rest, TGA_FOOTER).map_or(0, |at| at + TGA_FOOTER.len());
     let mut left = behind(&mut Input::of_file(io::Cursor::new(rest.split_off(end)))?, Kind::Tiff)?;
     left.unknown(input.drain()?);

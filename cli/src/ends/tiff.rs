@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// Maximum number of directories to read: more than any file has. The limit also ends cycles.
-const MOST: usize = 1 << 16;
+const LIMIT: usize = 1 << 16;
 
 /// Maximum number of values to read of one list of offsets or lengths.
-const MOST_VALUES: u64 = 1 << 24;
+const MAX_VALUES: u64 = 1 << 24;
 
 /// An open TIFF.
 struct Tiff<'a, R> {
@@ -42,7 +42,7 @@ pub(super) fn end(file: &mut (impl Read + Seek)) -> io::Result<u64> {
         if at == 0 || !seen.insert(at) {
             continue;
         }
-        if seen.len() > MOST {
+        if seen.len() > LIMIT {
             return Err(io::Error::other("too many directories"));
         }
         tiff.directory(at, &mut open)?;
@@ -119,7 +119,7 @@ impl<R: Read + Seek> Tiff<'_, R> {
         }
         self.file.seek(SeekFrom::Start(entry.at))?;
         let mut digits = Vec::new();
-        (&mut *self.file).take(entry.count.min(MOST_VALUES) * bytes).read_to_end(&mut digits)?;
+        (&mut *self.file).take(entry.count.min(MAX_VALUES) * bytes).read_to_end(&mut digits)?;
         Ok(digits.chunks_exact(bytes as usize).map(|digits| self.joined(digits)).collect())
     }
 }

@@ -212,7 +212,7 @@ fn text(bytes: &mut dyn Bytes, mut values: u64, digits: bool) -> Walked {
 }
 
 /// Maximum size of a PAM's header, in bytes.
-const MOST_LINES: usize = 1 << 16;
+const MAX_LINES: usize = 1 << 16;
 
 fn pam(bytes: &mut dyn Bytes) -> Walked {
     let mut numbers = [None::<u64>; 4];
@@ -223,7 +223,7 @@ fn pam(bytes: &mut dyn Bytes) -> Walked {
             read += 1;
             match byte(bytes)? {
                 b'\n' => break,
-                _ if read > MOST_LINES => {
+                _ if read > MAX_LINES => {
                     return Err(broken("the header of this PAM does not end"));
                 }
                 byte => line.push(byte),
@@ -346,7 +346,7 @@ pub(super) fn farbfeld(bytes: &mut dyn Bytes) -> Walked {
 }
 
 /// Maximum length of a line in a Radiance header, in bytes.
-const MOST_LINE: usize = 1 << 16;
+const MAX_LINE: usize = 1 << 16;
 
 /// Lines up to an empty one, a line with the extents, and rows of coded pixels.
 pub(super) fn hdr(bytes: &mut dyn Bytes) -> Walked {
@@ -356,7 +356,7 @@ pub(super) fn hdr(bytes: &mut dyn Bytes) -> Walked {
         loop {
             match byte(bytes)? {
                 b'\n' => return io::Result::Ok(String::from_utf8_lossy(&line).into_owned()),
-                _ if line.len() > MOST_LINE => {
+                _ if line.len() > MAX_LINE => {
                     return Err(broken("a line of this Radiance header does not end"));
                 }
                 byte => line.push(byte),

@@ -9,7 +9,7 @@
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
-use crate::kernels::sliding::{Step, advance, narrower, slide, slide_parted};
+use crate::kernels::sliding::{Step, advance, narrower, slide, slide_planar};
 use crate::tile::ring::{MAX_SHARE, ring_apron};
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
@@ -24,11 +24,11 @@ macro_rules! fused {
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 directive!($limit);
                 let fused = Fused(parameter!($bits8, 4, taps));
-                slide_parted::<1, $k, $px8, $r8, _>(&pass, anchor_y, rows, filtered, fused)
+                slide_planar::<1, $k, $px8, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 let fused = Fused(parameter!($bits16, 4, taps));
-                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r8, _>(&pass, anchor_y, rows, filtered, fused)
+                slide_planar::<2, $k, { narrower($px, $px8) as usize }, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
         )*}
 
@@ -37,9 +37,9 @@ macro_rules! fused {
             pub const ENTRIES: &[crate::kernels::sliding::Strip] = &[$(
                 crate::kernels::sliding::Strip {
                     entry: $name.with_taps(),
-                    parted: Some([
-                        crate::kernels::sliding::Parted { entry: $bits8.with_taps(), pixels: $px8, rows: $r8 },
-                        crate::kernels::sliding::Parted {
+                    planar: Some([
+                        crate::kernels::sliding::Planar { entry: $bits8.with_taps(), pixels: $px8, rows: $r8 },
+                        crate::kernels::sliding::Planar {
                             entry: $bits16.with_taps(),
                             pixels: narrower($px, $px8),
                             rows: $r8,

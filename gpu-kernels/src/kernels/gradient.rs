@@ -23,7 +23,7 @@ use crate::border;
 use crate::device::*;
 use crate::gradient::{angle, smoothed, squares};
 use crate::kernels::flat::{self, VALUES, slide_flat};
-use crate::kernels::sliding::{Share, Step, slide, slide_parted};
+use crate::kernels::sliding::{Share, Step, slide, slide_planar};
 use crate::pixel::{F32, U8};
 use crate::tile::flat::{value, words};
 use crate::tile::ring::ring_apron;
@@ -40,12 +40,12 @@ kernel! {
     fn gradient_8bit(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 128");
         let magnitude = Magnitude(parameter!(gradient_8bit, 4, weights));
-        slide_parted::<1, 3, 8, 2, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_planar::<1, 3, 8, 2, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_16bit(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         let magnitude = Magnitude(parameter!(gradient_16bit, 4, weights));
-        slide_parted::<2, 3, 4, 2, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_planar::<2, 3, 4, 2, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_flat_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
@@ -120,14 +120,14 @@ fn leaves(pass: &Pass, x: i32, y: i32) -> bool {
 
 host! {
     use crate::kernels::flat::Flat;
-    use crate::kernels::sliding::{Parted, Strip};
+    use crate::kernels::sliding::{Planar, Strip};
 
     /// The entries for planes of f32, and for interleaved values of 8 and of 16 bits.
     pub const STRIP: &[Strip] = &[Strip {
         entry: gradient.with_taps(),
-        parted: Some([
-            Parted { entry: gradient_8bit.with_taps(), pixels: 8, rows: 2 },
-            Parted { entry: gradient_16bit.with_taps(), pixels: 4, rows: 2 },
+        planar: Some([
+            Planar { entry: gradient_8bit.with_taps(), pixels: 8, rows: 2 },
+            Planar { entry: gradient_16bit.with_taps(), pixels: 4, rows: 2 },
         ]),
         taps: 3,
         pixels: 4,

@@ -54,7 +54,7 @@ pub struct Bands {
 
 /// Whether uncertain results queue in shared memory: only in entries for a fixed number of steps.
 /// Any other kernel does more work for a result than the queue saves.
-const fn waits(steps: usize) -> bool {
+const fn queues(steps: usize) -> bool {
     steps > 0
 }
 
@@ -66,14 +66,14 @@ macro_rules! matrix {
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
                 let_next_kernel_begin();
-                slide::<$d, $s, $p, $t, { waits($s) }>(&pass, &bands, (channels, filtered), rows)
+                slide::<$d, $s, $p, $t, { queues($s) }>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries. The first entry that supports a problem's number of steps is the
             /// fastest.
-            pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, parted: $p, waits: waits($s) }),*];
+            pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, planar: $p, queues: queues($s) }),*];
         }
     };
 }
@@ -99,9 +99,9 @@ host! {
         /// Steps; 0 for any number.
         pub steps: usize,
         /// Channels, if the entry de-interleaves them; else 1.
-        pub parted: usize,
+        pub planar: usize,
         /// Whether uncertain results queue in shared memory.
-        pub waits: bool,
+        pub queues: bool,
     }
 }
 
@@ -110,14 +110,14 @@ host! {
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
 /// launch has blocks of a warp, one in x for each strip. Its shared memory has room for the ring,
-/// and for queued results if WAITS.
+/// and for queued results if QUEUES.
 #[inline(always)]
 unsafe fn slide<
     const D: usize,
     const S: usize,
     const P: usize,
     const T: usize,
-    const WAITS: bool,
+    const QUEUES: bool,
 >(
     pass: &Pass,
     bands: &Bands,
@@ -129,7 +129,8 @@ unsafe fn slide<
     let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
     let mut feed = Feed::<P>::new(pass, ring, channels, strip);
     // SAFETY: as the caller promised.
-    let mut output = unsafe { Output::<P, T, WAITS>::new(pass, ring, (channels, filtered), strip) };
+    let mut output =
+        unsafe { Output::<P, T, QUEUES>::new(pass, ring, (channels, filtered), strip) };
     let shared = Shared::dynamic().in_register();
     let lane = thread_x();
     // SAFETY: as the caller promised; the places lie in the ring, all lanes reach each product, and

@@ -19,7 +19,7 @@
 //! Limits: bytes to bytes, no epilogue; the value outside the image is a byte. Copies at the border
 //! are left to `keep.rs`.
 
-use crate::abi::{Doubts, Pass, Window};
+use crate::abi::{Pass, UncertainList, Window};
 use crate::border;
 use crate::device::*;
 use crate::divisor::Divisor;
@@ -155,7 +155,7 @@ kernel! {
     /// The row pass. `band` is the address of the row's band.
     fn passes_rows(pass: Pass, window: Window, middle: Middle, band: u64) {
         directive!(".maxnreg 128");
-        if is_needed(&pass.doubts) {
+        if is_needed(&pass.uncertain) {
             rows(&pass, &window, &middle, band)
         }
     }
@@ -163,7 +163,7 @@ kernel! {
     /// The column pass of one or two products.
     fn passes_columns(pass: Pass, window: Window, first: Column, second: Column, ending: Ending) {
         directive!(".maxnreg 128");
-        if is_needed(&pass.doubts) {
+        if is_needed(&pass.uncertain) {
             columns(&pass, &window, [&first, &second], &ending)
         }
     }
@@ -171,7 +171,7 @@ kernel! {
     /// Stores the verdict: whether more than `most` results are uncertain, or a segment of the list
     /// overflowed. If so, empties the list. The launch has one block.
     fn passes_verdict(pass: Pass, most: u32) {
-        verdict(&pass.doubts, most)
+        verdict(&pass.uncertain, most)
     }
 }
 
@@ -180,9 +180,9 @@ kernel! {
 /// # Safety
 /// If there is a list, its verdict is stored.
 #[inline(always)]
-unsafe fn is_needed(doubts: &Doubts) -> bool {
+unsafe fn is_needed(uncertain: &UncertainList) -> bool {
     // SAFETY: as the caller promised.
-    doubts.list == 0 || unsafe { reload_word(doubts.verdict()) } != 0
+    uncertain.list == 0 || unsafe { reload_word(uncertain.verdict()) } != 0
 }
 
 /// Stores the verdict: see `passes_verdict`.
@@ -191,7 +191,7 @@ unsafe fn is_needed(doubts: &Doubts) -> bool {
 /// There is a list, which no other block uses. All threads of the block call this, with
 /// [`VERDICT_SHARED`] bytes of shared memory.
 #[inline(always)]
-unsafe fn verdict(doubts: &Doubts, most: u32) {
+unsafe fn verdict(uncertain: &UncertainList, most: u32) {
     let (shared, thread, threads) =
         (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
     let (mut count, mut overflows) = (0, false);
@@ -199,9 +199,9 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
     // other threads' loads.
     unsafe {
         let mut segment = thread;
-        while segment < Doubts::SEGMENTS {
-            let noted = reload_word(doubts.counter(segment));
-            overflows |= noted > doubts.capacity;
+        while segment < UncertainList::SEGMENTS {
+            let noted = reload_word(uncertain.counter(segment));
+            overflows |= noted > uncertain.capacity;
             // More than `most + 1` in a segment makes no difference.
             count += noted.min(most + 1);
             segment += threads;
@@ -223,12 +223,12 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
         let many = overflows || all > most;
         // `many` is the same for the whole block.
         let mut segment = thread;
-        while many && segment < Doubts::SEGMENTS {
-            store_words(doubts.counter(segment), [0]);
+        while many && segment < UncertainList::SEGMENTS {
+            store_words(uncertain.counter(segment), [0]);
             segment += threads;
         }
         if thread == 0 {
-            store_words(doubts.verdict(), [many as u32]);
+            store_words(uncertain.verdict(), [many as u32]);
         }
     }
 }

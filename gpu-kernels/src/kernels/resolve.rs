@@ -17,7 +17,7 @@
 //! then a sum for each warp. Limits: source, destination and the value outside the image are bytes;
 //! no epilogue.
 
-use crate::abi::{Doubts, Pass, Window};
+use crate::abi::{Pass, UncertainList, Window};
 use crate::border;
 use crate::device::*;
 use crate::divisor::Divisor;
@@ -30,7 +30,7 @@ pub const BLOCK: (u32, u32) = (32, 4);
 /// Least blocks of a launch. Blocks take the list's segments in a grid-stride loop.
 pub const LEAST_BLOCKS: i32 = 32;
 /// Most blocks of a launch.
-pub const BLOCKS: i32 = Doubts::SEGMENTS;
+pub const BLOCKS: i32 = UncertainList::SEGMENTS;
 /// Words of shared memory before the warps' sums, and words of a sum.
 const SUMS: i32 = BLOCKS / LEAST_BLOCKS;
 const SUM: i32 = 4;
@@ -152,14 +152,14 @@ impl Sum {
 
     /// The same value with a `low` of [`PART`] bits.
     #[inline(always)]
-    fn settled(self) -> Self {
+    fn normalized(self) -> Self {
         Self { high: self.high + (self.low >> PART), low: self.low & ((1 << PART) - 1) }
     }
 
     /// The byte nearest to the quotient.
     #[inline(always)]
     fn byte(self, divisor: &Divisor) -> u32 {
-        let Self { high, low } = self.settled();
+        let Self { high, low } = self.normalized();
         divisor.byte(high >> (64 - PART), (high as u64) << PART | low as u64)
     }
 }
@@ -602,7 +602,7 @@ unsafe fn each_result(
 #[inline(always)]
 unsafe fn added(sum: Sum, team: Team) -> Sum {
     // With low parts of [`PART`] bits, the low part of the total fits in 32 bits.
-    let mut sum = sum.settled();
+    let mut sum = sum.normalized();
     let mut apart = opaque(1 << (team.across + team.down) >> 1);
     // SAFETY: as the caller promised. The block passes a barrier between a warp's store and the
     // loads of other warps, and again before the next store.
@@ -692,9 +692,9 @@ impl Segment {
     #[inline(always)]
     fn new(pass: &Pass, number: i32, noted: u32, planes: i32) -> Self {
         let region = &pass.region;
-        let quads =
-            ((((region.x1 + 3) >> 2) - (region.x0 >> 2)) + Doubts::SEGMENTS - 1) / Doubts::SEGMENTS;
-        let is_all = noted > pass.doubts.capacity;
+        let quads = ((((region.x1 + 3) >> 2) - (region.x0 >> 2)) + UncertainList::SEGMENTS - 1)
+            / UncertainList::SEGMENTS;
+        let is_all = noted > pass.uncertain.capacity;
         let lines = mul_wide(quads * planes, region.y1 - region.y0);
         let count = if is_all { 4 * lines } else { noted as i64 };
         Self { number, count, is_all, quads }
@@ -719,14 +719,15 @@ impl Segment {
             let (line, quad) = divided((i >> 2) as u32, self.quads);
             let (z, row) = divided(line, region.y1 - region.y0);
             let (y, first) = (region.y0 + row, region.x0 >> 2);
-            let behind = (self.number - Doubts::segment(4 * first, y)) & (Doubts::SEGMENTS - 1);
-            let x = 4 * (first + behind + quad * Doubts::SEGMENTS) + (i as i32 & 3);
+            let behind = (self.number - UncertainList::segment(4 * first, y))
+                & (UncertainList::SEGMENTS - 1);
+            let x = 4 * (first + behind + quad * UncertainList::SEGMENTS) + (i as i32 & 3);
             if x < region.x0 || x >= region.x1 {
                 return Pixel::NONE;
             }
             Pixel { x, y, z: z as i32 }
         } else {
-            let at = pass.doubts.place(self.number, i as u32);
+            let at = pass.uncertain.place(self.number, i as u32);
             // SAFETY: `i` is below the number of results in the list.
             unsafe {
                 Pixel {
@@ -753,15 +754,16 @@ impl Segment {
 unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
     let number = |at: i32| block_x() + at * grid_width();
-    let is_own = thread < SUMS && number(thread) < Doubts::SEGMENTS;
+    let is_own = thread < SUMS && number(thread) < UncertainList::SEGMENTS;
     // SAFETY: the list has these segments; all threads of the block reach each barrier.
     unsafe {
         if is_own {
-            shared.store(thread, f32::from_bits(reload_word(pass.doubts.counter(number(thread)))));
+            shared
+                .store(thread, f32::from_bits(reload_word(pass.uncertain.counter(number(thread)))));
         }
         barrier();
         let mut at = opaque(0);
-        while number(at) < Doubts::SEGMENTS {
+        while number(at) < UncertainList::SEGMENTS {
             let noted = shared.load_word(at);
             if noted != 0 {
                 each(&Segment::new(pass, number(at), noted, planes));
@@ -770,7 +772,7 @@ unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
         }
         barrier();
         if is_own && shared.load_word(thread) != 0 {
-            store_words(pass.doubts.counter(number(thread)), [0]);
+            store_words(pass.uncertain.counter(number(thread)), [0]);
         }
     }
 }

@@ -17,7 +17,8 @@
 //!
 //! Rounding: the exact quotient, half to even, by a multiplication ([`Mean`]). Limits: bytes to
 //! bytes, no epilogue; taps of `1 / divisor`, at most `divisor` of them; `divisor` at most 2^23,
-//! below 2^14 in near entries; the value outside the image is a byte. Copies at the border: `keep.rs`.
+//! below 2^14 in near entries; the value outside the image is a byte. Copies at the border:
+//! `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -37,10 +38,10 @@ const WORDS: usize = V / 4;
 const OF_WARP: i32 = 32 * WORDS as i32;
 
 /// The most warps of a block.
-pub const MOST_WARPS: i32 = 16;
+pub const MAX_WARPS: i32 = 16;
 
 /// The most rows of a near entry's window.
-pub const MOST_ROWS: i32 = 48;
+pub const MAX_ROWS: i32 = 48;
 
 /// Bytes of a row in the ring.
 const ROW: i32 = 32 * VALUES;
@@ -142,7 +143,7 @@ pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
     (4 * Layout::of(warps, reach).ring + ROW * slots) as u32
 }
 
-/// Offsets in shared memory, in words. The first `4 * MOST_WARPS` words hold the warps' sums.
+/// Offsets in shared memory, in words. The first `4 * MAX_WARPS` words hold the warps' sums.
 #[derive(Clone, Copy)]
 struct Layout {
     /// Positions in the row of each thread's values, for threads that load value by value.
@@ -160,7 +161,7 @@ struct Layout {
 
 impl Layout {
     const fn of(warps: i32, reach: i32) -> Self {
-        let (numbers, columns) = (4 * MOST_WARPS, 32 * warps * VALUES);
+        let (numbers, columns) = (4 * MAX_WARPS, 32 * warps * VALUES);
         let sums = numbers + columns;
         // One word more in each array for the sums left of the first column, which are 0.
         let apart = columns / 4 + 1;
@@ -342,7 +343,7 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else
-/// up to [`MOST_WARPS`], in y. The grid has one block in x for each strip. The block has
+/// up to [`MAX_WARPS`], in y. The grid has one block in x for each strip. The block has
 /// [`shared_bytes`] of shared memory, with `window.rows` slots if NEAR.
 #[inline(always)]
 unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
@@ -556,7 +557,7 @@ impl<'a, const C: usize> Input<'a, C> {
         let numbers = (layout.numbers + thread, 32 * warps);
         if way == Way::Each {
             // An offset makes the pixel number positive, so that the division rounds down.
-            let beside = pass.width + 4 * MOST_WARPS * 32 * VALUES;
+            let beside = pass.width + 4 * MAX_WARPS * 32 * VALUES;
             let mut i = opaque(0);
             while i < VALUES {
                 let shifted = (first + i).wrapping_add(channels.wrapping_mul(beside)) as u32;
@@ -838,7 +839,7 @@ impl<'a, const C: usize> Output<'a, C> {
         }
         if self.there != self.whole {
             // SAFETY: as the caller promised.
-            unsafe { self.write_beside(&words, y) };
+            unsafe { self.write_partial(&words, y) };
         }
     }
 
@@ -847,7 +848,7 @@ impl<'a, const C: usize> Output<'a, C> {
     /// # Safety
     /// As for [`Output::write`].
     #[inline(always)]
-    unsafe fn write_beside(&self, words: &[u32; WORDS], y: i32) {
+    unsafe fn write_partial(&self, words: &[u32; WORDS], y: i32) {
         let left = self.there & !self.whole;
         let mut number = opaque(0);
         while number < VALUES {

@@ -86,7 +86,7 @@ const WORDS: usize = 6;
 
 /// Whether uncertain results queue in shared memory (`tile/strip.rs`): with more steps or terms,
 /// queuing takes up to 5 % longer.
-const fn waits(steps: usize, terms: usize) -> bool {
+const fn queues(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
 }
 
@@ -98,14 +98,14 @@ macro_rules! separable_matrix {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
-                slide::<$h, $r, $p, $t, $g, $n, { waits($r, $n) }>(&pass, &bands, (channels, filtered), rows)
+                slide::<$h, $r, $p, $t, $g, $n, { queues($r, $n) }>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries. The first entry that supports a problem is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t, terms: $n, waits: waits($r, $n) }),*];
+                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, planar: $p, tiles: $t, terms: $n, queues: queues($r, $n) }),*];
         }
     };
 }
@@ -140,13 +140,13 @@ host! {
         /// Steps of the row pass; 0 for any number.
         pub steps: usize,
         /// Channels, if the entry de-interleaves them; else 1.
-        pub parted: usize,
+        pub planar: usize,
         /// Tiles of a strip.
         pub tiles: usize,
         /// Products of a row and a column.
         pub terms: usize,
         /// Whether uncertain results queue in shared memory.
-        pub waits: bool,
+        pub queues: bool,
     }
 }
 
@@ -159,7 +159,7 @@ type Block = [[u32; 3]; 2];
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The
 /// launch has blocks of a warp, one in x for each strip. Its shared memory has room for the ring
-/// and the blocks, and for queued results if WAITS.
+/// and the blocks, and for queued results if QUEUES.
 #[inline(always)]
 unsafe fn slide<
     const H: usize,
@@ -168,7 +168,7 @@ unsafe fn slide<
     const T: usize,
     const G: usize,
     const N: usize,
-    const WAITS: bool,
+    const QUEUES: bool,
 >(
     pass: &Pass,
     bands: &Bands,
@@ -181,7 +181,8 @@ unsafe fn slide<
     let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
     let mut feed = Feed::<P>::new(pass, ring, channels, strip);
     // SAFETY: as the caller promised.
-    let mut output = unsafe { Output::<P, G, WAITS>::new(pass, ring, (channels, filtered), strip) };
+    let mut output =
+        unsafe { Output::<P, G, QUEUES>::new(pass, ring, (channels, filtered), strip) };
     let lane = thread_x();
     // SAFETY: as the caller promised; the places lie in the ring, all lanes reach each product, and
     // only this warp writes the results.
@@ -199,7 +200,7 @@ unsafe fn slide<
         let terms = N as i32;
         let all = terms * blocks;
         let slots = if H > 0 { terms * (H as i32 - 1) } else { all };
-        let mut stored = Stored { oldest: 0, slots, begin: (ring.with_doubts(WAITS) >> 2) + lane };
+        let mut stored = Stored { oldest: 0, slots, begin: (ring.with_queue(QUEUES) >> 2) + lane };
         // Groups to start before the first wait; blocks missing before the first result.
         let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
         while output.has_rows() {

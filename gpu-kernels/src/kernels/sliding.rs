@@ -2,7 +2,7 @@
 //!
 //! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have
 //! neighbouring strips. Input rows of f32 come through the warp's `Ring`. For interleaved channels
-//! of 8 or 16 bits, a block has a warp for each channel, all on the same strip (`tile/parted.rs`).
+//! of 8 or 16 bits, a block has a warp for each channel, all on the same strip (`tile/planar.rs`).
 //! A lane computes PX neighbouring pixels of every row. It holds the sums of K output rows, one for
 //! each tap row. An input row is added to all of them, R input rows at a time so that a tap is
 //! fetched once for all R. The oldest sums are then complete, and a new row begins.
@@ -16,7 +16,7 @@
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
-use crate::tile::parted::{ROUND, Results, Rows};
+use crate::tile::planar::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::{Source, Target};
 
@@ -33,11 +33,11 @@ macro_rules! sliding {
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 directive!($limit);
                 let direct = Direct(parameter!($bits8, 4, taps));
-                slide_parted::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, direct)
+                slide_planar::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($bits16, 4, taps));
-                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, direct)
+                slide_planar::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
         )*}
 
@@ -46,9 +46,9 @@ macro_rules! sliding {
             pub const ENTRIES: &[Strip] = &[$(
                 Strip {
                     entry: $name.with_taps(),
-                    parted: Some([
-                        Parted { entry: $bits8.with_taps(), pixels: $px8, rows: $r },
-                        Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8), rows: $r },
+                    planar: Some([
+                        Planar { entry: $bits8.with_taps(), pixels: $px8, rows: $r },
+                        Planar { entry: $bits16.with_taps(), pixels: narrower($px, $px8), rows: $r },
                     ]),
                     taps: $k,
                     pixels: $px,
@@ -79,7 +79,7 @@ host! {
         /// The entry for planes of f32.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
         /// The entries for interleaved values of 8 and of 16 bits, if there are any.
-        pub parted: Option<[Parted; 2]>,
+        pub planar: Option<[Planar; 2]>,
         /// Tap columns, and tap rows.
         pub taps: i32,
         /// Pixels of a row that a lane computes.
@@ -93,7 +93,7 @@ host! {
     /// An entry for interleaved values: as [`Strip`], with one more argument after the rows: the
     /// number of filtered channels. The others are copied.
     #[derive(Clone, Copy, Debug)]
-    pub struct Parted {
+    pub struct Planar {
         /// The entry to launch.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
         /// Pixels of a row that a lane computes.
@@ -306,10 +306,10 @@ pub(crate) unsafe fn slide<
 ///
 /// # Safety
 /// `pass` describes allocated memory, and its channels are those of an image. The launch has a
-/// block of 32 threads a channel for each strip, with [`crate::tile::parted::parted_bytes`] bytes
+/// block of 32 threads a channel for each strip, with [`crate::tile::planar::planar_bytes`] bytes
 /// of shared memory.
 #[inline(always)]
-pub(crate) unsafe fn slide_parted<
+pub(crate) unsafe fn slide_planar<
     const BYTES: usize,
     const K: usize,
     const PX: usize,

@@ -38,7 +38,7 @@ macro_rules! summed {
             pub const $table: &[crate::kernels::sliding::Strip] = &[$(
                 crate::kernels::sliding::Strip {
                     entry: $name.with_taps(),
-                    parted: None,
+                    planar: None,
                     taps: $k,
                     pixels: $px,
                     rows: $r,

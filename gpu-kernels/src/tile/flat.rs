@@ -418,7 +418,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             filtered,
             at: start.wrapping_add((Self::BYTES * x as i64) as u64),
             is_inside: x >= first && x + V as i32 <= end,
-            bias: if R == U8 { bias(pass.doubts.near) } else { 0.0 },
+            bias: if R == U8 { bias(pass.uncertain.near) } else { 0.0 },
         }
     }
 
@@ -462,7 +462,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             unsafe { self.write_floats(inside, at, sums) };
             return;
         }
-        let (mut words, mut doubtful) = ([0; V], 0);
+        let (mut words, mut uncertain) = ([0; V], 0);
         let mut w = 0;
         while w < Self::WORDS {
             let i = w * Self::IN_WORD;
@@ -474,7 +474,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
                     let [(high, bytes), (low, _)] = Self::rounded_twice(sums, i, self.bias);
                     // Halves are compared, not bytes, because then `low` would be saturated in
                     // every row.
-                    doubtful |= (high[0] ^ low[0]) | (high[1] ^ low[1]);
+                    uncertain |= (high[0] ^ low[0]) | (high[1] ^ low[1]);
                     bytes
                 }
                 U16 => pack_halves(whole(i + 1), whole(i)),
@@ -497,7 +497,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
                 self.write_at_edge(at, &words);
             }
             // Without a bias, no result is uncertain.
-            if doubtful != 0 {
+            if uncertain != 0 {
                 self.note_all(y, sums);
             }
         }

@@ -2,7 +2,7 @@
 //! memory.
 
 pub mod flat;
-pub mod parted;
+pub mod planar;
 pub mod ring;
 pub mod strip;
 pub(crate) mod unrolled;

@@ -26,12 +26,12 @@ pub const TILE: i32 = 16;
 pub const AHEAD: i32 = 2;
 
 /// Capacity of the buffer of uncertain results: at most 31 from before, and one more of each lane.
-const MOST_WAITING: i32 = 63;
+const MAX_QUEUED: i32 = 63;
 
 /// Bytes of that buffer, behind the ring: a count, then one word for each result. The lower half of
 /// the word is the value's number from the strip's first value on; the upper half is the number of
 /// rows above the strip's end.
-const WAITING_BYTES: i32 = 4 * (1 + MOST_WAITING);
+const QUEUE_BYTES: i32 = 4 * (1 + MAX_QUEUED);
 
 /// The rows of a strip in shared memory. If pixels are split by channel, a value is a pixel, and
 /// each channel has its own line of bytes.
@@ -67,8 +67,8 @@ impl Ring {
     }
 
     /// Bytes of shared memory, including the buffer of uncertain results if `wait` is true.
-    pub const fn with_doubts(&self, wait: bool) -> i32 {
-        self.shared_bytes() + if wait { WAITING_BYTES } else { 0 }
+    pub const fn with_queue(&self, wait: bool) -> i32 {
+        self.shared_bytes() + if wait { QUEUE_BYTES } else { 0 }
     }
 
     /// The start of the first strip of a region whose first value is number `first`.
@@ -436,8 +436,8 @@ unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
 /// The halves interleave, so a lane has four neighbouring values.
 pub(crate) type Sums<const D: usize> = [[[i32; 4]; D]; 2];
 
-/// Writes the results of a strip, T tiles at a time. WAITS: uncertain results are buffered.
-pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> {
+/// Writes the results of a strip, T tiles at a time. QUEUES: uncertain results are buffered.
+pub(crate) struct Output<'a, const P: usize, const T: usize, const QUEUES: bool> {
     pass: &'a Pass,
     channels: i32,
     filtered: i32,
@@ -458,13 +458,13 @@ pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> 
     waiting: i32,
 }
 
-impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAITS> {
+impl<'a, const P: usize, const T: usize, const QUEUES: bool> Output<'a, P, T, QUEUES> {
     /// Values from one of a lane's words to the next: four, or a tile.
     const STEP: i32 = if P == 1 { TILE } else { 4 };
 
     /// # Safety
     /// Shared memory has room for the ring, and for the buffer of uncertain results behind it if
-    /// WAITS.
+    /// QUEUES.
     #[inline(always)]
     pub(crate) unsafe fn new(
         pass: &'a Pass,
@@ -490,7 +490,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
         let row = y + (thread_x() >> 2);
         let at = origin.wrapping_add((row as i64 * pass.dst.row + x as i64) as u64);
         let waiting = ring.shared_bytes() / 4;
-        if WAITS && thread_x() == 0 {
+        if QUEUES && thread_x() == 0 {
             // SAFETY: as the caller promised.
             unsafe { Shared::dynamic().store(waiting, 0.0) };
         }
@@ -643,11 +643,11 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
                 then();
             }
             // The whole warp adds to the buffer.
-            if D == 3 && WAITS && ballot(least < rounding.near) != 0 {
+            if D == 3 && QUEUES && ballot(least < rounding.near) != 0 {
                 self.wait(rounding, beside, &wholes);
                 then();
             }
-            if D == 3 && !WAITS && least < rounding.near {
+            if D == 3 && !QUEUES && least < rounding.near {
                 self.note(rounding, beside, &wholes);
                 then();
             }
@@ -696,15 +696,15 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
 
     /// A bit for each uncertain result of the lane, in the order of `wholes`.
     #[inline(always)]
-    fn doubts(rounding: &Rounding, wholes: &[[i32; 8]; T]) -> u32 {
+    fn uncertain(rounding: &Rounding, wholes: &[[i32; 8]; T]) -> u32 {
         const { assert!(8 * T <= 32) }
-        let (mut doubts, mut n) = (0, 0);
+        let (mut uncertain, mut n) = (0, 0);
         while n < 8 * T {
-            doubts |=
+            uncertain |=
                 if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
             n += 1;
         }
-        doubts
+        uncertain
     }
 
     /// Result number `n` of a lane: values right of the lane's first value in the strip, and rows
@@ -722,16 +722,16 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     #[inline(always)]
     unsafe fn note(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
         let first = self.row();
-        let mut doubts = Self::doubts(rounding, wholes);
+        let mut uncertain = Self::uncertain(rounding, wholes);
         let mut number = opaque(0);
-        while doubts != 0 {
+        while uncertain != 0 {
             let (right, down) = Self::place(number);
-            if doubts & 1 != 0 && first + down < self.bottom {
+            if uncertain & 1 != 0 && first + down < self.bottom {
                 let place = (self.x + beside + right, first + down, block_z());
                 // SAFETY: as the caller promised.
                 unsafe { whole::note_value(self.pass, (self.channels, self.filtered), place) };
             }
-            doubts >>= 1;
+            uncertain >>= 1;
             number = opaque(number + 1);
         }
     }
@@ -744,10 +744,10 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     #[inline(always)]
     unsafe fn wait(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
         let (shared, lane, first) = (Shared::dynamic(), opaque(thread_x()), self.row());
-        let mut doubts = Self::doubts(rounding, wholes);
+        let mut uncertain = Self::uncertain(rounding, wholes);
         // Results of the lane's lower row have the higher bits of each byte.
-        doubts &= if first + 8 < self.bottom { u32::MAX } else { 0x0f0f_0f0f };
-        doubts = if first < self.bottom { doubts } else { 0 };
+        uncertain &= if first + 8 < self.bottom { u32::MAX } else { 0x0f0f_0f0f };
+        uncertain = if first < self.bottom { uncertain } else { 0 };
         // SAFETY: as the caller promised; a warp barrier separates a lane's stores from other
         // lanes' loads and stores of the same words.
         unsafe {
@@ -755,17 +755,17 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
             let mut count = shared.load_word(self.waiting) as i32;
             loop {
                 // Each lane with results left adds one.
-                let lanes = ballot(doubts != 0);
+                let lanes = ballot(uncertain != 0);
                 if lanes == 0 {
                     break;
                 }
-                if doubts != 0 {
-                    let (right, down) = Self::place(doubts.trailing_zeros() as i32);
+                if uncertain != 0 {
+                    let (right, down) = Self::place(uncertain.trailing_zeros() as i32);
                     let (value, row) = (self.x - self.first() + beside + right, first + down);
                     let before = (lanes & ((1 << lane) - 1)).count_ones() as i32;
                     let word = value | (self.bottom - row) << 16;
                     shared.store(self.waiting + 1 + count + before, f32::from_bits(word as u32));
-                    doubts &= doubts - 1;
+                    uncertain &= uncertain - 1;
                 }
                 count += lanes.count_ones() as i32;
                 if count >= 32 {
@@ -807,7 +807,7 @@ impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAI
     /// As for [`Output::wait`].
     #[inline(always)]
     pub(crate) unsafe fn finish<const D: usize>(&self) {
-        if D == 3 && WAITS {
+        if D == 3 && QUEUES {
             // SAFETY: as the caller promised.
             unsafe {
                 warp_barrier();

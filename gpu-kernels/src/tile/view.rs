@@ -7,7 +7,7 @@ use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{
-    F32, MIDDLE, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte,
+    F32, MIDDLE, U8, U16, high_bits, is_uncertain, load_value, note, of_bits, of_byte,
     of_byte_less_middle, of_half, store_bits, to_bits, to_near_byte,
 };
 
@@ -163,7 +163,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sums for a column of pixels, `apart` rows apart, plus the pass's `point` times each pixel
+    /// Sums for a column of pixels, `stride` rows apart, plus the pass's `point` times each pixel
     /// that lies in the region.
     ///
     /// # Safety
@@ -172,13 +172,13 @@ impl<'a> Source<'a> {
     pub(crate) unsafe fn with_point_down<const N: usize>(
         &self,
         (x, y): (i32, i32),
-        apart: i32,
+        stride: i32,
         sums: [f32; N],
     ) -> [f32; N] {
         let mut sums = sums;
         let mut i = 0;
         while i < N {
-            let y = opaque(y + apart * i as i32);
+            let y = opaque(y + stride * i as i32);
             if y < self.pass.region.y1 {
                 // SAFETY: the pixel lies in the region, and so in the image.
                 let value = unsafe { self.pixel_inside(x, y) };
@@ -242,51 +242,52 @@ impl Row<'_> {
         !self.outside && left >= 0 && left + count <= self.source.pass.width
     }
 
-    /// N pixels, `apart` columns apart, from `x` on. If KIND is BYTES, bytes minus [`MIDDLE`]. Each
-    /// type has its own loads, so that all loads are in flight at once.
+    /// N pixels, `stride` columns apart, from `x` on. If KIND is BYTES, bytes minus [`MIDDLE`].
+    /// Each type has its own loads, so that all loads are in flight at once.
     ///
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
     #[inline(always)]
-    pub(crate) unsafe fn pixels_apart<const N: usize, const KIND: u32>(
+    pub(crate) unsafe fn pixels_strided<const N: usize, const KIND: u32>(
         self,
         x: i32,
-        apart: i32,
+        stride: i32,
     ) -> [f32; N] {
         let scalar = if KIND == BYTES { U8 } else { self.source.plane.scalar };
-        let (at, step) = (self.at(x), apart * self.source.plane.pixel);
+        let (at, step) = (self.at(x), stride * self.source.plane.pixel);
         let high = high_bits();
         // SAFETY: as the caller promised.
         unsafe {
             match scalar {
-                F32 => each_apart(at, step, |at| load(at as *const f32, 0)),
+                F32 => each_strided(at, step, |at| load(at as *const f32, 0)),
                 U8 if KIND == BYTES => {
-                    each_apart(at, step, |at| of_byte_less_middle(load_u8(at), 0, high))
+                    each_strided(at, step, |at| of_byte_less_middle(load_u8(at), 0, high))
                 }
-                U8 => each_apart(at, step, |at| of_byte(load_u8(at), 0, high)),
-                U16 => each_apart(at, step, |at| of_half(U16, load_u16(at), 0, high)),
-                _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
+                U8 => each_strided(at, step, |at| of_byte(load_u8(at), 0, high)),
+                U16 => each_strided(at, step, |at| of_half(U16, load_u16(at), 0, high)),
+                _ => each_strided(at, step, |at| half_to_f32(load_u16(at))),
             }
         }
     }
 
-    /// The values for N coordinates, `apart` columns apart, from `x` on, as in
-    /// [`Row::pixels_apart`]; the border's value where it applies. All loads are in flight at once.
+    /// The values for N coordinates, `stride` columns apart, from `x` on, as in
+    /// [`Row::pixels_strided`]; the border's value where it applies. All loads are in flight at
+    /// once.
     ///
     /// # Safety
     /// The pass describes allocated memory.
     #[inline(always)]
-    pub(crate) unsafe fn found_apart<const N: usize, const KIND: u32>(
+    pub(crate) unsafe fn found_strided<const N: usize, const KIND: u32>(
         self,
         x: i32,
-        apart: i32,
+        stride: i32,
     ) -> [f32; N] {
         let pass = self.source.pass;
         // For coordinates outside, an unused pixel is loaded.
         let (mut at, mut outside) = ([0; N], [self.outside; N]);
         let mut i = 0;
         while i < N {
-            let column = border::resolve_briefly(pass.border, x + apart * i as i32, pass.width);
+            let column = border::resolve_briefly(pass.border, x + stride * i as i32, pass.width);
             outside[i] |= column < 0;
             at[i] = self.at(if column < 0 { 0 } else { column });
             i += 1;
@@ -334,7 +335,7 @@ impl Row<'_> {
 /// otherwise the compiler computes the addresses once, ahead, for all types, and each takes a
 /// register.
 #[inline(always)]
-fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
+fn each_strided<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
     let mut values = [0.0; N];
     let step = opaque(step);
     let mut i = 0;
@@ -525,14 +526,17 @@ impl<'a> Target<'a> {
                 return;
             }
             store_bits(scalar, at, to_bits(scalar, value));
-            if scalar == U8 && self.pass.doubts.list != 0 && in_doubt(&self.pass.doubts, value) {
+            if scalar == U8
+                && self.pass.uncertain.list != 0
+                && is_uncertain(&self.pass.uncertain, value)
+            {
                 note(self.pass, x, y, self.z);
             }
         }
     }
 
-    /// Stores a value without the epilogue at `(x, y)`: a pixel that the border copies, or the partial
-    /// sum of a window.
+    /// Stores a value without the epilogue at `(x, y)`: a pixel that the border copies, or the
+    /// partial sum of a window.
     ///
     /// # Safety
     /// As for [`Target::write`].
@@ -554,7 +558,7 @@ impl<'a> Target<'a> {
     }
 
     /// Stores the sums of N pixels of a column that lie in the region: `(x, y)` and those below,
-    /// `apart` rows apart.
+    /// `stride` rows apart.
     ///
     /// # Safety
     /// `x` lies in the region, `y` not above it, and no other thread stores there.
@@ -563,7 +567,7 @@ impl<'a> Target<'a> {
         &self,
         x: i32,
         y: i32,
-        apart: i32,
+        stride: i32,
         sums: [f32; N],
     ) {
         let end = self.pass.region.y1;
@@ -573,10 +577,10 @@ impl<'a> Target<'a> {
                 let mut at = self.at_plain(x, y);
                 let mut i = 0;
                 while i < N {
-                    if y + apart * (i as i32) < end {
+                    if y + stride * (i as i32) < end {
                         store(at, 0, sums[i]);
                     }
-                    at = at.wrapping_byte_add(plain_offset(&self.pass.dst, apart) as usize);
+                    at = at.wrapping_byte_add(plain_offset(&self.pass.dst, stride) as usize);
                     i += 1;
                 }
             } else {
@@ -584,34 +588,35 @@ impl<'a> Target<'a> {
                 let mut at = self.at(x, y);
                 let mut i = 0;
                 while i < N {
-                    if y + apart * (i as i32) < end {
-                        self.put(at, (x, y + apart * i as i32), values[i]);
+                    if y + stride * (i as i32) < end {
+                        self.put(at, (x, y + stride * i as i32), values[i]);
                     }
-                    at = at.wrapping_add((apart as i64 * self.pass.dst.row) as u64);
+                    at = at.wrapping_add((stride as i64 * self.pass.dst.row) as u64);
                     i += 1;
                 }
             }
         }
     }
 
-    /// Stores the sums of N pixels of a row, `apart` columns apart, from `(x, y)` on, that lie left
-    /// of column `end`. A sum of -0 becomes 0, as for a window in parts, whose sums are added to 0.
+    /// Stores the sums of N pixels of a row, `stride` columns apart, from `(x, y)` on, that lie
+    /// left of column `end`. A sum of -0 becomes 0, as for a window in parts, whose sums are added
+    /// to 0.
     ///
     /// # Safety
     /// The stored pixels lie in the region, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_apart<const N: usize, const KIND: u32>(
+    pub(crate) unsafe fn write_strided<const N: usize, const KIND: u32>(
         &self,
         (x, y): (i32, i32),
-        apart: i32,
+        stride: i32,
         end: i32,
         sums: [f32; N],
     ) {
-        let doubts = &self.pass.doubts;
+        let uncertain = &self.pass.uncertain;
         let scalar = if KIND == BYTES { U8 } else { self.pass.dst.scalar };
-        let (start, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel));
+        let (start, step) = (self.at(x, y), opaque(stride * self.pass.dst.pixel));
         let at = |i: usize| start.wrapping_add(mul_wide(step, i as i32) as u64);
-        let stored = (end - x + apart - 1) / apart;
+        let stored = (end - x + stride - 1) / stride;
         // SAFETY: as the caller promised.
         unsafe {
             let mut i = 0;
@@ -654,20 +659,20 @@ impl<'a> Target<'a> {
                 i += 1;
             }
             // Few results are uncertain, so the test for each comes after the stores.
-            if doubts.list == 0 || greatest < doubts.near {
+            if uncertain.list == 0 || greatest < uncertain.near {
                 return;
             }
             let mut noted = 0;
             i = 0;
             while i < N {
-                let is_noted = (i as i32) < stored && to_near_byte(values[i]).1 >= doubts.near;
+                let is_noted = (i as i32) < stored && to_near_byte(values[i]).1 >= uncertain.near;
                 noted |= (is_noted as u32) << i;
                 i += 1;
             }
             let mut i = opaque(0);
             while i < N as i32 {
                 if noted >> i & 1 != 0 {
-                    note(self.pass, x + apart * i, y, self.z);
+                    note(self.pass, x + stride * i, y, self.z);
                 }
                 i = opaque(i + 1);
             }

@@ -245,16 +245,16 @@ impl<'a> Found<'a> {
 /// channel out.
 #[inline(always)]
 pub(crate) fn part<const P: usize>(words: [u32; P]) -> [u32; P] {
-    let mut parted = words;
+    let mut planar = words;
     if P == 3 {
         let (a, b, c) = (words[0], words[1 % P], words[2 % P]);
-        parted[0] = permute::<0x5210>(permute::<0x0630>(a, b), c);
-        parted[1 % P] = permute::<0x6210>(permute::<0x0741>(a, b), c);
-        parted[2 % P] = permute::<0x7410>(permute::<0x0052>(a, b), c);
+        planar[0] = permute::<0x5210>(permute::<0x0630>(a, b), c);
+        planar[1 % P] = permute::<0x6210>(permute::<0x0741>(a, b), c);
+        planar[2 % P] = permute::<0x7410>(permute::<0x0052>(a, b), c);
     } else if P == 4 {
-        parted = transposed(words);
+        planar = transposed(words);
     }
-    parted
+    planar
 }
 
 /// The inverse of [`part`].

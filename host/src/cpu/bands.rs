@@ -190,11 +190,11 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         self.tiles(scratch, columns, y, (self.last(), 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
-        let doubts = noted.iter().map(Vec::len).sum();
+        let uncertain = noted.iter().map(Vec::len).sum();
         let sums =
             noted.iter().map(|noted| noted.chunk_by(|a, b| a / BESIDE == b / BESIDE).count()).sum();
         let covered =
-            allowance.as_mut().is_none_or(|allowance| allowance.covers(results, doubts, sums));
+            allowance.as_mut().is_none_or(|allowance| allowance.covers(results, uncertain, sums));
         if covered {
             for (row, (noted, out)) in noted
                 .iter_mut()
@@ -238,7 +238,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let mut all = [0.0; BESIDE];
         for (term, column) in self.in_f64.0.iter().enumerate() {
             // In a ring of its own, or beside the others'.
-            let (ring, part) = if self.beside() == 1 { (term, 0) } else { (0, term) };
+            let (ring, part) = if self.terms_per_ring() == 1 { (term, 0) } else { (0, term) };
             let values = &scratch.rings[ring].lines[part * scratch.line_len + at..];
             let sums = self.frame.isa.run(ColumnSums { values, lines, column });
             all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
@@ -401,7 +401,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         });
         let ahead = (ahead, if far { size_of::<S>() } else { 0 });
         // Terms that share a ring are columns to the kernel, a line's length apart.
-        let (taps, cols, step) = match self.beside() {
+        let (taps, cols, step) = match self.terms_per_ring() {
             1 => (self.terms.passes[term].taps, self.cols, channels),
             terms => (&self.together[..], terms, scratch.line_len),
         };

@@ -474,7 +474,7 @@ mod tests {
     use crate::filter::whole::Divisor;
 
     fn mean(filter: &Filter) -> Option<Mean> {
-        Mean::new(&filter.of_bytes().unwrap().whole)
+        Mean::new(&filter.byte_filter().unwrap().whole)
     }
 
     /// All sums of all means of few pixels, on each set of instructions, by both divisions.
@@ -505,7 +505,7 @@ mod tests {
             state >> (64 - bits)
         };
         for turn in 0..200_000 {
-            let divisor = (random(28) >> random(4)).clamp(1, Mean::MOST);
+            let divisor = (random(28) >> random(4)).clamp(1, Mean::LIMIT);
             let numerator = if turn % 4 == 0 { random(20) as i64 - (1 << 19) } else { 1 };
             let sum = (2 * random(8) + 1) * divisor / 2 / numerator.unsigned_abs().max(1);
             for sum in sum.saturating_sub(1)..=sum + 1 {

@@ -498,11 +498,11 @@ mod tests {
         src: &ImageView<'_, u8>,
         filtered: usize,
     ) -> Option<Vec<u8>> {
-        let (shape, of_bytes) = (src.shape(), filter.of_bytes().unwrap());
+        let (shape, byte_filter) = (src.shape(), filter.byte_filter().unwrap());
         let mut found = Image::<u8>::zeroed(shape.width, shape.height, shape.channels).unwrap();
         let mut view = found.view_mut();
         let frame = Frame::new(isa, Window::new(filter, border), src, &mut view, filtered);
-        let exact = Exact::new(&frame, &of_bytes.whole)?;
+        let exact = Exact::new(&frame, &byte_filter.whole)?;
         let mut scratch = Scratch::default();
         let (columns, rows) = (shape.width / 3, shape.height / 2);
         for columns in [0..columns, columns..shape.width] {

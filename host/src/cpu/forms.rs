@@ -3,7 +3,7 @@
 use super::boxes::mean::Mean;
 use super::exact;
 use super::smooth::numbers::Smooth;
-use crate::filter::OfBytes;
+use crate::filter::ByteFilter;
 use crate::filter::whole::WholeTaps;
 use crate::round;
 use crate::window::Window;
@@ -30,7 +30,7 @@ pub(crate) struct Forms {
 }
 
 impl Forms {
-    pub(crate) fn new(OfBytes { whole, filter }: &OfBytes, window: &Window) -> Self {
+    pub(crate) fn new(ByteFilter { whole, filter }: &ByteFilter, window: &Window) -> Self {
         let (is_sum, is_separable) = (filter.sum().is_some(), filter.is_separable());
         let mean = Mean::new(whole);
         let is_table = matches!(whole.taps, WholeTaps::Table(_));

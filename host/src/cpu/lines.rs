@@ -26,7 +26,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
-        let all = self.beside() * scratch.line_len;
+        let all = self.terms_per_ring() * scratch.line_len;
         let at = slot * all;
         let Ring { lines, held, .. } = &mut scratch.rings[term];
         if held[slot] == name {
@@ -43,7 +43,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
             inside: &scratch.inside,
             sides: &scratch.sides,
         };
-        let passes = &passes[..self.beside()];
+        let passes = &passes[..self.terms_per_ring()];
         if let Some(read) = self.pairs_read(columns) {
             // Pairs inside the image come from there; of its bytes only those beside its edges are
             // copied.
@@ -202,7 +202,7 @@ impl Scratch {
         self.line_len = line_len;
         self.rings.resize_with(run.last() + 1, Ring::default);
         for ring in &mut self.rings {
-            ring.lines.grow(run.slots.saturating_mul(run.beside() * line_len))?;
+            ring.lines.grow(run.slots.saturating_mul(run.terms_per_ring() * line_len))?;
             ring.called.clear();
             ring.held.clear();
             ring.held.resize(run.slots, usize::MAX);

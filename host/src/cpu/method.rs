@@ -4,7 +4,7 @@
 use super::cost::Cost;
 use super::forms::Forms;
 use super::taps::Bytes;
-use crate::filter::OfBytes;
+use crate::filter::ByteFilter;
 use crate::image::{ImageView, ImageViewMut};
 use crate::problem::Problem;
 use crate::progress::Stage;
@@ -40,7 +40,7 @@ pub(super) struct Request<'a> {
 pub(super) struct Call<'a, 'i, 'o> {
     pub(super) isa: Isa,
     pub(super) window: Window,
-    pub(super) of_bytes: &'a OfBytes,
+    pub(super) byte_filter: &'a ByteFilter,
     pub(super) bytes: &'a Bytes,
     pub(super) resolver: &'a Resolver<'a>,
     pub(super) src: &'a ImageView<'i, u8>,

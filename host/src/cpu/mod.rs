@@ -193,17 +193,28 @@ impl Engine {
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<Variant> {
-        let (window, shape, of_bytes) = (self.window(), src.shape(), self.taps.filter.of_bytes()?);
-        let bytes = self.bytes.get_or_init(|| Bytes::new(of_bytes, &window));
+        let (window, shape, byte_filter) =
+            (self.window(), src.shape(), self.taps.filter.byte_filter()?);
+        let bytes = self.bytes.get_or_init(|| Bytes::new(byte_filter, &window));
         let method = method_of(&Request {
             forms: &bytes.forms,
             pixels: shape.width * shape.height,
             channels: shape.channels,
             family,
         });
-        let resolver = &Resolver::new(*src, filtered, of_bytes, self.border);
+        let resolver = &Resolver::new(*src, filtered, byte_filter, self.border);
         let isa = self.isa;
-        (method.run)(Call { isa, window, of_bytes, bytes, resolver, src, dst, filtered, stage })?;
+        (method.run)(Call {
+            isa,
+            window,
+            byte_filter,
+            bytes,
+            resolver,
+            src,
+            dst,
+            filtered,
+            stage,
+        })?;
         Ok(method.variant)
     }
 
@@ -232,7 +243,7 @@ impl Engine {
     ) -> Result<()> {
         let (isa, filter, window) = (self.isa, &self.taps.filter, self.window());
         if (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8) {
-            let whole = &filter.of_bytes()?.whole;
+            let whole = &filter.byte_filter()?.whole;
             return weighted_bytes::run(isa, whole, &window, &src.typed(), &mut dst.typed(), stage);
         }
         with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {

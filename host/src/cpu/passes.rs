@@ -114,17 +114,17 @@ fn by_bands(
     order: Order,
     in_f64: (Vec<&[f64]>, f64),
 ) -> Result<()> {
-    let Call { isa, window, of_bytes, resolver, src, dst, filtered, stage, .. } = call;
+    let Call { isa, window, byte_filter, resolver, src, dst, filtered, stage, .. } = call;
     let frame = Frame::new(isa, window, src, dst, filtered);
     let rounder = Rounder::in_f32(resolver, order);
     let (columns, point) = in_f64;
     let in_f32 = Run::new(&frame, terms, Some(&rounder)).with_columns(
         columns,
         point,
-        exact::taps_taken(&of_bytes.whole),
+        exact::taps_taken(&byte_filter.whole),
     );
     // Exactly only where that decides something.
-    let exact = if rounder.share() > 0.0 { Exact::new(&frame, &of_bytes.whole) } else { None };
+    let exact = if rounder.share() > 0.0 { Exact::new(&frame, &byte_filter.whole) } else { None };
     bands::run(&in_f32, exact.as_ref(), stage)
 }
 

@@ -75,13 +75,14 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
-        let beside = terms.passes.len() > 1 && (rounder.is_none() || terms_together(window.rows));
-        let together = if beside { terms.columns() } else { Vec::new() };
+        let terms_per_ring =
+            terms.passes.len() > 1 && (rounder.is_none() || terms_together(window.rows));
+        let together = if terms_per_ring { terms.columns() } else { Vec::new() };
         let (apart, row_block) = match rounder.map(Rounder::order) {
             Some(Order::ByRows) => (window.cols, usize::MAX),
             Some(Order::BlockPasses) => (column_block(window.rows), row_block(window.cols)),
             // A term's column is one block at least.
-            Some(Order::Terms) if !beside => {
+            Some(Order::Terms) if !terms_per_ring => {
                 (column_block(window.rows).min(window.rows), row_block(window.cols))
             }
             Some(Order::Terms) => (usize::MAX, row_block(window.cols)),
@@ -142,12 +143,12 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     }
 
     /// How many terms share a ring.
-    pub(super) fn beside(&self) -> usize {
+    pub(super) fn terms_per_ring(&self) -> usize {
         if self.together.is_empty() { 1 } else { self.terms.passes.len() }
     }
 
     /// The ring that the last pass reads.
     pub(super) fn last(&self) -> usize {
-        self.terms.passes.len() / self.beside() - 1
+        self.terms.passes.len() / self.terms_per_ring() - 1
     }
 }

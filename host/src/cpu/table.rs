@@ -21,8 +21,8 @@ pub(super) static TABLE: Method = Method {
         jobs: rectangles(problem, threads).0,
     },
     run: |call| {
-        let Call { isa, of_bytes, bytes, src, dst, filtered, stage, .. } = call;
-        let results = Resolver::of_single_pixels(of_bytes);
+        let Call { isa, byte_filter, bytes, src, dst, filtered, stage, .. } = call;
+        let results = Resolver::of_single_pixels(byte_filter);
         Table::new(results, bytes.taps.filter.tap(0, 0)).run(isa, src, (dst, filtered), stage)
     },
 };

@@ -7,7 +7,7 @@ use super::forms::Forms;
 use super::frame::{Passes, Terms};
 use super::smooth::numbers::Smooth;
 use super::spectra;
-use crate::filter::OfBytes;
+use crate::filter::ByteFilter;
 use crate::whole::row::{WholeRow, lack};
 use crate::window::Window;
 use crate::{Filter, Result};
@@ -26,7 +26,7 @@ pub(super) struct Taps {
 /// What makes bytes of bytes.
 #[derive(Debug)]
 pub(super) struct Bytes {
-    /// Of the filter's view in f64 ([`OfBytes`]).
+    /// Of the filter's view in f64 ([`ByteFilter`]).
     pub(super) taps: Taps,
     pub(super) forms: Forms,
     pub(super) smooth: Option<Smooth>,
@@ -60,12 +60,12 @@ impl Taps {
 }
 
 impl Bytes {
-    pub(super) fn new(of_bytes: &OfBytes, window: &Window) -> Self {
+    pub(super) fn new(byte_filter: &ByteFilter, window: &Window) -> Self {
         Self {
-            taps: Taps::new(&of_bytes.filter),
-            forms: Forms::new(of_bytes, window),
-            smooth: Smooth::new(&of_bytes.filter, window),
-            mean: Mean::new(&of_bytes.whole),
+            taps: Taps::new(&byte_filter.filter),
+            forms: Forms::new(byte_filter, window),
+            smooth: Smooth::new(&byte_filter.filter, window),
+            mean: Mean::new(&byte_filter.whole),
             spectra_in_f64: spectra::Cache::default(),
         }
     }

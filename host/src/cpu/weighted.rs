@@ -37,7 +37,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
                 factors.as_ref().filter(|factors| scratch.passes(isa, window, factors, src, y));
             match near {
                 None => scratch.defined(isa, filter, window, src, y),
-                Some(factors) => scratch.settle(filter, window, factors.error, src, y, out),
+                Some(factors) => scratch.resolve(filter, window, factors.error, src, y, out),
             }
             if near.is_none() {
                 for (sums, out) in
@@ -188,7 +188,7 @@ impl Scratch {
 
     /// Stores the results of row `y`; those that an error of this part of themselves could change
     /// are summed as defined.
-    fn settle<S: Pixel, D: Pixel>(
+    fn resolve<S: Pixel, D: Pixel>(
         &self,
         filter: &Filter,
         window: &Window,

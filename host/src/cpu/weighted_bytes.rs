@@ -390,7 +390,7 @@ mod tests {
         {
             let filter: Filter = text.parse().unwrap();
             let (whole, window) =
-                (&filter.of_bytes().unwrap().whole, Window::new(&filter, Border::Constant(9.0)));
+                (&filter.byte_filter().unwrap().whole, Window::new(&filter, Border::Constant(9.0)));
             let pixels: Vec<u8> = (0..shape.row_len() * height).map(picture).collect();
             let src = ImageView::new(&pixels, width, height, channels).unwrap();
             let mut right = Vec::new();

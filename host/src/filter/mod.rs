@@ -52,13 +52,13 @@ pub struct Filter {
     /// The taps as a sum of products, known to the preset or found in the taps.
     sum: Option<Sum>,
     /// Integer taps for images of bytes whose results are bytes; computed on first use.
-    bytes: OnceLock<Arc<OfBytes>>,
+    bytes: OnceLock<Arc<ByteFilter>>,
     facts: Facts,
 }
 
 /// A filter for images of bytes whose results are bytes.
 #[derive(Debug)]
-pub(crate) struct OfBytes {
+pub(crate) struct ByteFilter {
     /// The integer taps whose exact sums are the results.
     pub(crate) whole: Whole,
     /// The same taps in f64: see [`Whole`].
@@ -417,11 +417,11 @@ impl Filter {
     }
 
     /// The filter for bytes in and bytes out, computed on first use.
-    pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
+    pub(crate) fn byte_filter(&self) -> Result<&ByteFilter> {
         if self.bytes.get().is_none() {
             let whole = self.whole()?;
             let filter = whole.view(self);
-            _ = self.bytes.set(Arc::new(OfBytes { whole, filter }));
+            _ = self.bytes.set(Arc::new(ByteFilter { whole, filter }));
         }
         Ok(self.bytes.get().expect("it was set"))
     }

@@ -294,12 +294,12 @@ fn power(exponent: i32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::OfBytes;
+    use super::super::ByteFilter;
     use super::*;
     use crate::Filter;
 
     fn whole(filter: &Filter) -> Whole {
-        filter.of_bytes().unwrap().whole.clone()
+        filter.byte_filter().unwrap().whole.clone()
     }
 
     fn table(taps: &[f64]) -> (Vec<i64>, Divisor) {
@@ -368,7 +368,7 @@ mod tests {
             "dog:2",
         ] {
             let filter: Filter = text.parse().unwrap();
-            let OfBytes { whole, filter: view } = filter.of_bytes().unwrap();
+            let ByteFilter { whole, filter: view } = filter.byte_filter().unwrap();
             let WholeTaps::Products { terms, point, divisors } = &whole.taps else {
                 panic!("{text}")
             };
@@ -430,7 +430,7 @@ mod tests {
     fn extreme_taps_keep_their_range() {
         for size in [1e-300, 1e-45, 1e-30, 1.0, 1e30, 3e38] {
             let filter = Filter::from_taps_f64(2, 1, &[size, -0.7 * size]).unwrap();
-            let OfBytes { whole, filter: view } = filter.of_bytes().unwrap();
+            let ByteFilter { whole, filter: view } = filter.byte_filter().unwrap();
             assert!(matches!(&whole.taps, WholeTaps::Table(_)));
             assert!((view.tap(0, 1) + 0.7 * size).abs() <= 1e-12 * size, "{size}");
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpu_kernels::abi::Doubts;
+use gpu_kernels::abi::UncertainList;
 
 use super::engine::Engine;
 use super::image::{ROW_ALIGNMENT, pitch};
@@ -104,7 +104,7 @@ pub(super) struct Needs {
     /// Bytes of scratch of any band.
     reserved: u64,
     /// Bytes of the list of uncertain results, for so many results.
-    doubts: Box<dyn Fn(usize) -> u64>,
+    uncertain: Box<dyn Fn(usize) -> u64>,
 }
 
 impl Needs {
@@ -116,7 +116,7 @@ impl Needs {
             source.saturating_mul(src + self.beside as u64).saturating_add(rows as u64 * dst);
         images
             .saturating_add(self.reserved)
-            .saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
+            .saturating_add((self.uncertain)(self.shape.width.saturating_mul(rows)))
     }
 }
 
@@ -155,7 +155,7 @@ impl Engine {
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?;
         let passes = match uncertainty.passes {
-            Some(_) => 8 * filter.of_bytes()?.whole.two_terms().map_or(0, <[_]>::len),
+            Some(_) => 8 * filter.byte_filter()?.whole.two_terms().map_or(0, <[_]>::len),
             None => 0,
         };
         let (scratch, reserved) = match uncertainty.passes {
@@ -166,10 +166,10 @@ impl Engine {
             None => (prepared.launcher.scratch(), prepared.launcher.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;
-        let doubts = move |pixels: usize| match uncertainty.near {
+        let uncertain = move |pixels: usize| match uncertainty.near {
             Some(_) => {
                 let results = pixels.saturating_mul(filtered);
-                Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize))
+                UncertainList::bytes(uncertainty.places(results, UncertainList::SEGMENTS as usize))
             }
             None => 0,
         };
@@ -190,7 +190,7 @@ impl Engine {
             pitches: (pitch(source, values), pitch(target, values)),
             beside: if planes + scratch > 0 { values * (planes + scratch) + 2 * pad } else { 0 },
             reserved,
-            doubts: Box::new(doubts),
+            uncertain: Box::new(uncertain),
         })
     }
 }

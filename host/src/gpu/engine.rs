@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
+use gpu_kernels::abi::{Channels, Epilogue, Pass, Region, UncertainList, Window};
 
 use super::device::Gpu;
 use super::stream::Stream;
@@ -19,7 +19,7 @@ use crate::problem::rows_read;
 use crate::{Border, Error, Filter, Gradient, Result, Variant};
 
 /// The most planes on a grid's z axis.
-const MOST_PLANES: usize = 65_535;
+const MAX_PLANES: usize = 65_535;
 
 /// Runs one filter on one GPU, from any thread.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl Engine {
             outside,
             epilogue: part.epilogue,
             point: 0.0,
-            doubts: Doubts::NONE,
+            uncertain: UncertainList::NONE,
         }
     }
 
@@ -188,11 +188,15 @@ impl Engine {
         let point = taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.launcher.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
-        let at_once = (MOST_PLANES / channels).max(1);
+        let at_once = (MAX_PLANES / channels).max(1);
         for first in (0..src.images).step_by(at_once) {
             let count = at_once.min(src.images - first);
-            let job = |channels: usize, doubts| PassJob {
-                pass: Pass { point, doubts, ..self.pass(src, dst, part, first, (channels, count)) },
+            let job = |channels: usize, uncertain| PassJob {
+                pass: Pass {
+                    point,
+                    uncertain,
+                    ..self.pass(src, dst, part, first, (channels, count))
+                },
                 channels: channels as u32,
                 filtered: part.filtered as u32,
                 planes: (count * channels) as u32,
@@ -200,19 +204,20 @@ impl Engine {
                 taps,
             };
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
-            let doubts = match uncertainty.near.filter(|_| !is_exact) {
-                Some(near) => {
-                    stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?
-                }
-                None => Doubts::NONE,
+            let uncertain = match uncertainty.near.filter(|_| !is_exact) {
+                Some(near) => stream.uncertain(
+                    uncertainty.places(results, UncertainList::SEGMENTS as usize),
+                    near,
+                )?,
+                None => UncertainList::NONE,
             };
             if !is_exact {
-                prepared.launcher.launch(&job(counted, doubts), stream)?;
+                prepared.launcher.launch(&job(counted, uncertain), stream)?;
             }
-            resolve_uncertain(&uncertainty, &job(part.filtered, doubts), stream)?;
+            resolve_uncertain(&uncertainty, &job(part.filtered, uncertain), stream)?;
             if !takes_pixels || is_exact {
                 self.copy_channels(
-                    &job(channels, Doubts::NONE).pass,
+                    &job(channels, UncertainList::NONE).pass,
                     part.filtered..channels,
                     count,
                     stream,
@@ -276,7 +281,7 @@ impl Engine {
         kinds: (Scalar, Scalar),
     ) -> Result<Uncertainty> {
         match prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) {
-            Some(variant) if !prepared.launcher.settles() => {
+            Some(variant) if !prepared.launcher.resolves() => {
                 Uncertainty::new(variant, self.filter(), &self.gpu.machine())
             }
             _ => Ok(Uncertainty::NONE),

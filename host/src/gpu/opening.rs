@@ -105,7 +105,7 @@ thread_local! {
 }
 
 /// Opens the GPU in a thread of its own, unless one does so already.
-pub(crate) fn open_beside() {
+pub(crate) fn open_in_background() {
     let mut state = state();
     if state.under_way.is_some() || LINK.get().is_some() || FAILURE.get().is_some() {
         return;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use gpu_kernels::abi::Doubts;
+use gpu_kernels::abi::UncertainList;
 
 use super::device::Gpu;
 use super::driver::sys::{Handle, cuMemsetD32Async};
@@ -26,7 +26,7 @@ pub struct Stream {
     pub(super) queue: Queue,
     scratch: Option<Memory>,
     /// The list of uncertain results, and the places of its segments.
-    doubts: Option<(Memory, u32)>,
+    uncertain: Option<(Memory, u32)>,
     /// Words that note pixels which spectra leave out, and the number of launches that had one.
     holes: Option<(Memory, usize)>,
     /// The recording that collects kernels while a plan's work is recorded.
@@ -82,7 +82,14 @@ impl Gpu {
 
 impl Stream {
     fn new(gpu: &Gpu, queue: Queue) -> Self {
-        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, holes: None, recording: None }
+        Self {
+            gpu: gpu.clone(),
+            queue,
+            scratch: None,
+            uncertain: None,
+            holes: None,
+            recording: None,
+        }
     }
 
     /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed
@@ -130,16 +137,16 @@ impl Stream {
     /// An empty work list of uncertain results with at least so many places a segment. Sums at
     /// least `near` away from an integer are uncertain. The kernels that use the list leave it
     /// empty.
-    pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
-        if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
-            self.doubts.take().map_or(Ok(()), |_old| self.synchronize())?;
-            let memory = self.gpu.allocate(Doubts::bytes(capacity) as usize)?;
-            self.clear(&memory, Doubts::counters() as usize / 4)?;
-            self.doubts = Some((memory, capacity));
+    pub(crate) fn uncertain(&mut self, capacity: u32, near: f32) -> Result<UncertainList> {
+        if self.uncertain.as_ref().is_none_or(|&(_, known)| known < capacity) {
+            self.uncertain.take().map_or(Ok(()), |_old| self.synchronize())?;
+            let memory = self.gpu.allocate(UncertainList::bytes(capacity) as usize)?;
+            self.clear(&memory, UncertainList::counters() as usize / 4)?;
+            self.uncertain = Some((memory, capacity));
         }
         let (list, capacity) =
-            self.doubts.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
-        Ok(Doubts { list, capacity, near })
+            self.uncertain.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
+        Ok(UncertainList { list, capacity, near })
     }
 
     /// The address of a word that is 0, in which a launch notes pixels that spectra leave out. Each

@@ -64,7 +64,7 @@ impl TapHomes {
     /// The taps of a filter for bytes made of bytes: the whole taps over their divisor.
     pub(super) fn of_bytes(gpu: &Gpu, filter: &Filter) -> Result<Self> {
         let given = filter.clone();
-        Ok(Self { given, ..Self::new(gpu, &filter.of_bytes()?.filter, [0.0; 2]) })
+        Ok(Self { given, ..Self::new(gpu, &filter.byte_filter()?.filter, [0.0; 2]) })
     }
 
     /// The filter of these taps.

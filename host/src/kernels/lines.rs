@@ -5,7 +5,7 @@
 //! are functions of the picture's coordinates, as long as the rows of whole tiles are there.
 
 #[cfg(feature = "gpu")]
-use gpu_kernels::abi::{Doubts, Epilogue, Pass, Plane, Region};
+use gpu_kernels::abi::{Epilogue, Pass, Plane, Region, UncertainList};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, LineEntry, Lines, Marks, Sum};
 use gpu_kernels::kernels::fourier::{
@@ -70,10 +70,10 @@ const GREATEST_ERROR: f64 = 0.125;
 const WEIGHTS: (f64, f64) = (1e-15, 1e15);
 
 /// The most taps of a row or a column.
-const MOST: usize = 1 << 20;
+const LIMIT: usize = 1 << 20;
 
 /// The most products of a row and a column.
-const MOST_TERMS: usize = 2;
+const MAX_TERMS: usize = 2;
 
 /// How taps along a line are computed.
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +112,8 @@ impl Fit {
             let longest = kernel.size - LEAST_RESULTS;
             let least = taps.div_ceil(longest);
             let fewest = if is_sum { 1 } else { 2 };
-            let parts = if kernel.parted { least.max(fewest)..=4 * least + 8 } else { 1..=1 };
-            let takes = kernel.parted || least == 1 && !is_sum;
+            let parts = if kernel.in_parts { least.max(fewest)..=4 * least + 8 } else { 1..=1 };
+            let takes = kernel.in_parts || least == 1 && !is_sum;
             parts.filter(move |_| takes).map(move |parts| {
                 let part = taps.div_ceil(parts);
                 // Each part of each term is transformed, and their sum is transformed back.
@@ -275,7 +275,7 @@ pub(crate) fn error(filter: &Filter) -> Option<f64> {
     if filter.products().is_empty() {
         return None;
     }
-    let filter = &filter.of_bytes().ok()?.filter;
+    let filter = &filter.byte_filter().ok()?.filter;
     let weights =
         filter.products().into_iter().flat_map(|(row, column)| [weight(row), weight(column)]);
     if !weights.into_iter().all(|weight| (WEIGHTS.0..=WEIGHTS.1).contains(&weight)) {
@@ -318,14 +318,16 @@ impl LinePasses {
             .into());
         }
         let terms = problem.terms()?;
-        if terms > MOST_TERMS {
+        if terms > MAX_TERMS {
             return Err(
-                format!("a sum of {terms} separable terms, the limit is {MOST_TERMS}").into()
+                format!("a sum of {terms} separable terms, the limit is {MAX_TERMS}").into()
             );
         }
         let (cols, rows) = (problem.cols, problem.rows);
-        if cols.max(rows) > MOST {
-            return Err(format!("{cols}x{rows} taps, the limit is {MOST} in each direction").into());
+        if cols.max(rows) > LIMIT {
+            return Err(
+                format!("{cols}x{rows} taps, the limit is {LIMIT} in each direction").into()
+            );
         }
         // Without a bound, results are rounded from f32, and the error does not matter.
         if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
@@ -346,7 +348,7 @@ impl LinePasses {
 impl Launcher for LinePasses {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let filter = &job.taps.given().of_bytes()?.filter;
+        let filter = &job.taps.given().byte_filter()?.filter;
         let errors = filter.fact::<Option<Errors>>();
         let errors = errors.as_ref().as_ref().ok_or_else(|| crate::Error::Unsupported {
             variant: Variant::SpectraPasses.name(),
@@ -374,8 +376,8 @@ impl Launcher for LinePasses {
         let behind = (self.terms * marks_apart).next_multiple_of(128);
         let region = Region { x0: pass.region.x0 & !15, ..even };
         let blocks = PassJob { pass: Pass { region, ..pass }, ..*job };
-        let between: [Plane; MOST_TERMS] = match self.terms {
-            1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MOST_TERMS],
+        let between: [Plane; MAX_TERMS] = match self.terms {
+            1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MAX_TERMS],
             _ => blocks.scratch(behind, rows, stream)?,
         };
         // The same memory: it is reserved by now.
@@ -407,7 +409,7 @@ struct LineJob<'a> {
     marks: Marks,
     marks_apart: usize,
     /// The results of each term's row pass.
-    between: [Plane; MOST_TERMS],
+    between: [Plane; MAX_TERMS],
 }
 
 #[cfg(feature = "gpu")]
@@ -428,7 +430,7 @@ impl LineJob<'_> {
                 region: even,
                 epilogue: Epilogue::NONE,
                 point: 0.0,
-                doubts: Doubts::NONE,
+                uncertain: UncertainList::NONE,
                 ..pass
             };
             let sum = Sum::of_one(&pass);

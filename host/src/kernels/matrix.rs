@@ -51,19 +51,19 @@ pub(super) static MATRIX: Kernel = Kernel {
         // The first tile, in us: small pictures have few.
         const FIRST: f64 = 8.0;
         // To split channels.
-        const PARTED: f64 = 0.5;
+        const PLANAR: f64 = 0.5;
         let (Some(digits), Ok(WindowProducts { layout, .. })) =
             (problem.numbers.window, WindowProducts::find(problem))
         else {
             return Cost::DECLINED;
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
-        let parted = if layout.parted { PARTED } else { 0.0 };
+        let planar = if layout.planar { PLANAR } else { 0.0 };
         let each = TIMES.on(machine, products as f64)
-            + parted
+            + planar
             + machine.slower() * resolving(problem, digits.share);
         // A small picture takes the time of a strip of 16 rows, for each step.
-        let step = if layout.parted { 0.5 } else { 0.3 };
+        let step = if layout.planar { 0.5 } else { 0.3 };
         let steps = machine.slower() * step * layout.steps(problem.rows) as f64;
         Cost::of_bytes(LAUNCH + FIRST + (problem.millions() * each).max(steps))
     },
@@ -74,7 +74,7 @@ pub(super) static MATRIX: Kernel = Kernel {
 impl WindowDigits {
     /// The fragments, as `gpu-kernels/src/kernels/matrix.rs` reads them.
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
-        let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
+        let (Layout { lead, halves, .. }, value_stride) = (*layout, layout.value_stride());
         let steps = layout.steps(rows);
         let byte = |half: usize, digit: u32, band: usize, lane: usize, i: usize| {
             // The last step may have one half too many: its taps are zero.
@@ -82,7 +82,9 @@ impl WindowDigits {
             let (group, turn) = (lane / 4, lane % 4);
             let result = 4 * (group / 2) + 2 * band + group % 2;
             let offset = (16 * number + 4 * turn + i).checked_sub(lead + result);
-            let col = offset.filter(|offset| offset % apart == 0).map(|offset| offset / apart);
+            let col = offset
+                .filter(|offset| offset % value_stride == 0)
+                .map(|offset| offset / value_stride);
             match col {
                 Some(col) if col < cols && row < rows => {
                     whole::digit(self.taps[row * cols + col], digit) as u8
@@ -130,14 +132,14 @@ impl WindowProducts {
         // An entry for a fixed number of steps takes one step a row.
         let fits = |layout: &Layout, entry: &Matrix| {
             let steps = entry.steps == 0 || (entry.steps, 2) == (problem.rows, layout.halves);
-            entry.digits == digits.count && entry.parted == layout.parts() && steps
+            entry.digits == digits.count && entry.planar == layout.parts() && steps
         };
         let find =
             |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
         // Splitting channels takes time, too.
         let (layout, entry) = [false, true]
             .into_iter()
-            .filter_map(|parted| find(Layout::new(channels, parted, problem)))
+            .filter_map(|planar| find(Layout::new(channels, planar, problem)))
             .min_by_key(|(layout, _)| layout.steps(problem.rows))
             .ok_or("it has no kernel for taps of this precision")?;
         let products = Self { layout, entry };
@@ -155,7 +157,7 @@ impl WindowProducts {
 
     /// Bytes of shared memory that a block of threads needs.
     fn shared_bytes(&self, ring: &Ring) -> u32 {
-        ring.with_doubts(self.entry.waits) as u32
+        ring.with_queue(self.entry.queues) as u32
     }
 }
 
@@ -248,8 +250,8 @@ mod tests {
                     source_is_aligned: true,
                     place: Place::Gpu(Machine::H200),
                 };
-                for parted in [false, true] {
-                    let layout = Layout::new(channels, parted, &problem);
+                for planar in [false, true] {
+                    let layout = Layout::new(channels, planar, &problem);
                     check(&layout, anchor_x, &whole(&filter).bands(&layout, (cols, rows)));
                 }
             }
@@ -257,7 +259,7 @@ mod tests {
 
         fn check(layout: &Layout, anchor_x: usize, fragments: &[u32]) {
             let (cols, rows) = (5, 3);
-            let (apart, pitch) = (layout.apart(), 1000);
+            let (value_stride, pitch) = (layout.value_stride(), 1000);
             // The taps that a result of a strip's first 16 meets, by the row and the byte of shared
             // memory.
             for result in 0..16 {
@@ -275,9 +277,9 @@ mod tests {
                         }
                     }
                 }
-                let first = layout.left - apart * anchor_x + result;
+                let first = layout.left - value_stride * anchor_x + result;
                 let expected =
-                    (0..15).map(|i| ((i / cols, first + apart * (i % cols)), i as u8 + 1));
+                    (0..15).map(|i| ((i / cols, first + value_stride * (i % cols)), i as u8 + 1));
                 assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
             }
         }

@@ -53,7 +53,7 @@ impl Fact for Numbers {
     /// For the filter that a caller gave.
     fn of(filter: &Filter) -> Self {
         // Without memory for the view, whoever runs the plan says so.
-        let view = filter.of_bytes().map_or(filter, |bytes| &bytes.filter);
+        let view = filter.byte_filter().map_or(filter, |bytes| &bytes.filter);
         let window = view.fact::<Option<WindowDigits>>();
         let terms = view.fact::<Option<ProductDigits>>();
         Self {

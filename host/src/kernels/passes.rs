@@ -32,7 +32,7 @@ struct ExactTaps {
 
 impl ExactTaps {
     fn new(filter: &Filter) -> Result<Self> {
-        let whole = &filter.of_bytes()?.whole;
+        let whole = &filter.byte_filter()?.whole;
         let (terms, point) = match (whole.two_terms(), &whole.taps) {
             (Some(terms), WholeTaps::Products { point, .. }) => (terms, *point),
             _ => return Err(no_product()),
@@ -62,7 +62,7 @@ fn bands_in_memory(job: &PassJob<'_>) -> Result<Vec<(u64, u64)>> {
 
 /// The bands of a filter's rows and columns as the kernels read them, one term after the other.
 fn bands(filter: &Filter) -> Result<Vec<u32>> {
-    let terms = filter.of_bytes()?.whole.two_terms().ok_or_else(no_product)?;
+    let terms = filter.byte_filter()?.whole.two_terms().ok_or_else(no_product)?;
     let lines: Vec<&[i64]> =
         terms.iter().flat_map(|(row, column)| [&row[..], &column[..]]).collect();
     let bytes: u64 = lines.iter().map(|taps| band_bytes(taps.len() as i32)).sum();

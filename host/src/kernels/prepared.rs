@@ -57,7 +57,7 @@ pub(crate) trait Launcher: Debug + Send + Sync {
     /// Whether the kernels store all bytes correctly rounded: they leave no result uncertain, or
     /// resolve it themselves.
     #[cfg(feature = "gpu")]
-    fn settles(&self) -> bool {
+    fn resolves(&self) -> bool {
         false
     }
 

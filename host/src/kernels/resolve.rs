@@ -47,7 +47,7 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
 /// The whole numbers that define bytes, in the GPU's memory.
 fn numerators(job: &PassJob<'_>) -> Result<Numerators> {
     let size = (job.window.cols as usize, job.window.rows as usize);
-    let make = || Numerators::new(&job.taps.given().of_bytes()?.whole, size);
+    let make = || Numerators::new(&job.taps.given().byte_filter()?.whole, size);
     let (address, numerators) = job.taps.table(("numerators", 0), make)?;
     Ok(numerators.at(address))
 }
@@ -135,12 +135,12 @@ struct RoundedTable {
 impl RoundedTable {
     /// For small windows: in larger ones sums over products take less time, by calculation.
     fn near(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Option<Self>> {
-        const MOST_TAPS: usize = 65 * 65;
+        const MAX_TAPS: usize = 65 * 65;
         /// The greatest `sum |tap|` before the taps are rounded, as a power of two: below that of a
         /// table.
         const SUM: u32 = 44;
         let WholeTaps::Products { terms, point, .. } = &whole.taps else { return Ok(None) };
-        if cols * rows > MOST_TAPS {
+        if cols * rows > MAX_TAPS {
             return Ok(None);
         }
         let mut taps: Vec<i128> = crate::memory::zeroed(cols * rows)?;

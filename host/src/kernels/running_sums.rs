@@ -4,7 +4,7 @@
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Window;
 use gpu_kernels::kernels::running_sums::{
-    ENTRIES, FAR_DIVISOR, MOST_ROWS, MOST_WARPS, NEAR_DIVISOR, RunningSums, VALUES, shared_bytes,
+    ENTRIES, FAR_DIVISOR, MAX_ROWS, MAX_WARPS, NEAR_DIVISOR, RunningSums, VALUES, shared_bytes,
     words,
 };
 
@@ -39,7 +39,7 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
 /// The divisor of a mean that these kernels take: every tap is one part of it, and they add up to 1
 /// at most.
 pub(crate) fn mean(filter: &Filter) -> Option<u32> {
-    let (numerator, divisor) = filter.of_bytes().ok()?.whole.mean()?;
+    let (numerator, divisor) = filter.byte_filter().ok()?.whole.mean()?;
     // In lowest terms.
     let numerator = u64::try_from(numerator)
         .ok()
@@ -86,13 +86,13 @@ impl Sums {
             return Err(format!("{width} columns, the limit is {BESIDE}").into());
         }
         let reach = (cols - 1) * channels;
-        let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && divisor <= NEAR_DIVISOR;
+        let is_near = rows <= MAX_ROWS as usize && reach <= NEAR && divisor <= NEAR_DIVISOR;
         // The fewest warps with which most of a block's columns are results.
         let has_results = |warps: &i32| 2 * 4 * words(*warps, reach as i32) >= 32 * VALUES * warps;
         let warps = match is_near {
             true => 1,
-            false => [4, 8, MOST_WARPS].into_iter().find(has_results).ok_or_else(|| {
-                let most = (32 * VALUES * MOST_WARPS) as usize / 2 / channels;
+            false => [4, 8, MAX_WARPS].into_iter().find(has_results).ok_or_else(|| {
+                let most = (32 * VALUES * MAX_WARPS) as usize / 2 / channels;
                 Why::from(format!(
                     "{cols} columns of taps, the limit is about {most} for {channels} channels"
                 ))
@@ -193,7 +193,7 @@ impl Launcher for Sums {
     }
 
     #[cfg(feature = "gpu")]
-    fn settles(&self) -> bool {
+    fn resolves(&self) -> bool {
         true
     }
 }

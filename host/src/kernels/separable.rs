@@ -6,7 +6,7 @@
 //! of the direct family.
 
 #[cfg(feature = "gpu")]
-use gpu_kernels::abi::{Doubts, Epilogue, Region};
+use gpu_kernels::abi::{Epilogue, Region, UncertainList};
 use gpu_kernels::abi::{Pass, Plane, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::separable::{
@@ -157,7 +157,7 @@ impl Launcher for Launch {
                 region,
                 epilogue: Epilogue::NONE,
                 point: 0.0,
-                doubts: Doubts::NONE,
+                uncertain: UncertainList::NONE,
                 ..pass
             };
             self.rows.launch(job, Of::Term(term), across, stream)?;

@@ -76,7 +76,7 @@ impl ProductDigits {
     #[cfg(feature = "gpu")]
     fn bands(&self, passes: &MatrixPasses) -> Vec<u32> {
         let MatrixPasses { layout, terms, .. } = passes;
-        let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.apart());
+        let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.value_stride());
         let mut words = Vec::with_capacity(FRAGMENT * (terms * steps + pairs) + 4 * (terms + 1));
         let mut fragments =
             |steps: usize,
@@ -130,7 +130,7 @@ impl ProductDigits {
 const FRAGMENT: usize = 384;
 
 /// Up to so many steps of all row passes, channels are never split.
-const MOST_STEPS: usize = 3;
+const MAX_STEPS: usize = 3;
 
 /// The heights that a launch may choose for strips. Higher strips share fewer rows.
 const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
@@ -157,19 +157,19 @@ impl MatrixPasses {
                 "its rows and columns cannot be scaled to integers: too long, or too large for u8 results".into(),
             );
         }
-        let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));
+        let [plain, apart] = [false, true].map(|planar| Layout::new(channels, planar, problem));
         // Splitting channels takes time for each 16 values of a row: measured with 9 to 101 taps,
         // on 640x480 to 4096x4096 pixels.
-        let parted = channels > 2
-            && terms * plain.steps(1) > MOST_STEPS
+        let planar = channels > 2
+            && terms * plain.steps(1) > MAX_STEPS
             && plain.halves >= 2 * apart.halves + 2;
-        let layout = if parted { apart } else { plain };
+        let layout = if planar { apart } else { plain };
         // At least one block is summed and one is stored.
         let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
         let takes = |entry: &&SeparableMatrix| {
             (entry.blocks == 0 || entry.blocks == blocks)
                 && (entry.steps == 0 || entry.steps == steps)
-                && (entry.parted, entry.terms) == (layout.parts(), terms)
+                && (entry.planar, entry.terms) == (layout.parts(), terms)
         };
         let entry = ENTRIES.iter().find(takes).ok_or("it has no kernel for these channels")?;
         let passes = Self { layout, terms, blocks, point, entry };
@@ -188,7 +188,7 @@ impl MatrixPasses {
     fn shared_bytes(&self, ring: &Ring) -> usize {
         // An entry for a number of blocks keeps the last ones in registers.
         let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
-        ring.with_doubts(self.entry.waits) as usize
+        ring.with_queue(self.entry.queues) as usize
             + stored_bytes(self.terms * stored, self.entry.tiles)
     }
 
@@ -204,16 +204,16 @@ impl MatrixPasses {
 
     /// Products for 256 results; splitting channels counts as the products that take the same time.
     fn products(&self) -> f64 {
-        const PARTED: f64 = 7.0;
+        const PLANAR: f64 = 7.0;
         /// Rows of most strips of large pictures.
         const HEIGHT: f64 = 96.0;
         let twice = (HEIGHT + 16.0 * (self.blocks - 1) as f64) / HEIGHT;
-        let parted = if self.layout.parted { PARTED * self.layout.halves as f64 } else { 0.0 };
-        6.0 * (self.terms * self.steps()) as f64 * twice + 12.0 * self.pairs() as f64 + parted
+        let planar = if self.layout.planar { PLANAR * self.layout.halves as f64 } else { 0.0 };
+        6.0 * (self.terms * self.steps()) as f64 * twice + 12.0 * self.pairs() as f64 + planar
     }
 
     /// The most strips at a time on a multiprocessor, limited by registers.
-    const MOST_STRIPS: f64 = 16.0;
+    const MAX_STRIPS: f64 = 16.0;
 
     /// Strips at a time on a multiprocessor of an H200, limited by shared memory.
     fn strips(&self) -> f64 {
@@ -221,7 +221,7 @@ impl MatrixPasses {
         const RESERVED: f64 = 1024.0;
         (SHARED / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED))
             .floor()
-            .clamp(1.0, Self::MOST_STRIPS)
+            .clamp(1.0, Self::MAX_STRIPS)
     }
 
     /// Microseconds of a strip at the image's edge, with few results to resolve: the time of a
@@ -234,9 +234,9 @@ impl MatrixPasses {
         const SETTLED: f64 = 0.001;
         const MULTIPROCESSORS: f64 = 132.0;
 
-        let Layout { channels, parted, halves, .. } = self.layout;
-        let width = TILE as usize * if parted { 1 } else { self.entry.tiles };
-        let across = (problem.width * self.layout.apart()).div_ceil(width);
+        let Layout { channels, planar, halves, .. } = self.layout;
+        let width = TILE as usize * if planar { 1 } else { self.entry.tiles };
+        let across = (problem.width * self.layout.value_stride()).div_ceil(width);
         let images = problem.planes / channels;
         let strips = self.strips();
         let besides = self.blocks as f64 - 1.0;
@@ -244,8 +244,8 @@ impl MatrixPasses {
             (across * problem.height.div_ceil(rows as usize) * images) as f64
                 / (MULTIPROCESSORS * strips)
         });
-        let (group, half) = ROWS[usize::from(parted)];
-        let each = (group + half * halves as f64) * Self::MOST_STRIPS / strips;
+        let (group, half) = ROWS[usize::from(planar)];
+        let each = (group + half * halves as f64) * Self::MAX_STRIPS / strips;
         (f64::from(rows / 16) + besides) * each + SETTLED * problem.taps()
     }
 }

@@ -5,7 +5,7 @@ use gpu_kernels::abi::{Epilogue, Plane, scalar};
 use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{self, ENTRIES, Strip};
 use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
-use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
+use gpu_kernels::tile::planar::{MAX_CHANNELS, planar_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
 use super::cost::{Cost, in_strips};
@@ -74,13 +74,13 @@ pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost 
 
 /// The names of two tables' entries, and of the kernel that restores what a border copies.
 pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
-    let parted =
-        table.iter().flat_map(|strip| strip.parted).flatten().map(|parted| parted.entry.name());
+    let planar =
+        table.iter().flat_map(|strip| strip.planar).flatten().map(|planar| planar.entry.name());
     let flat = flat.iter().map(|strip| strip.entry.name());
     table
         .iter()
         .map(|strip| strip.entry.name())
-        .chain(parted)
+        .chain(planar)
         .chain(flat)
         .chain([gpu_kernels::kernels::keep::keep_edges.name()])
         .collect()
@@ -146,10 +146,10 @@ const F32: Heights = Heights { most: &[(5, 32), (7, 50), (i32::MAX, 512)], alone
 ///
 /// A wave that is not full counts as one: with 0.3, 9x9 of 2048x2048 u16 takes 51.7 us and not
 /// 49.1, 17 taps of 1920x1080x3 u8 into f32 67.8 and not 65.5.
-const PARTED: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 };
+const PLANAR: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 };
 
 /// The most rows of a strip of values in memory order.
-const MOST_FLAT: u32 = 84;
+const MAX_FLAT: u32 = 84;
 
 /// The time of a strip for a row when it runs alone, relative to a full GPU's time for a row of all
 /// strips.
@@ -174,13 +174,13 @@ pub(super) struct Strips {
     taken: Taken,
     entry: &'static Strip,
     /// The channels that a block takes, if it takes values of 8 or 16 bits.
-    parted: Option<Parted>,
+    planar: Option<Planar>,
 }
 
 /// The kernel for interleaved values of 8 or 16 bits.
 #[derive(Clone, Copy, Debug)]
-struct Parted {
-    strip: sliding::Parted,
+struct Planar {
+    strip: sliding::Planar,
     channels: u32,
     /// The kernel for values in memory order, if there is one, for passes that [`flat_takes`]
     /// accepts.
@@ -220,19 +220,19 @@ impl Strips {
                 )
                 .into());
             }
-            let Some([bits8, bits16]) = entry.parted else {
+            let Some([bits8, bits16]) = entry.planar else {
                 return Err("it takes only planar f32 images".into());
             };
             let strip = if problem.source == Scalar::U8 { bits8 } else { bits16 };
-            let parted = Parted { strip, channels, flat: as_they_lie(flat, problem) };
-            let bytes = parted_bytes(
+            let planar = Planar { strip, channels, flat: as_they_lie(flat, problem) };
+            let bytes = planar_bytes(
                 entry.taps,
-                parted.strip.pixels,
+                planar.strip.pixels,
                 channels as i32,
                 problem.target.bytes() as i32,
             );
             problem.fits_shared_memory(bytes as usize, "its rows")?;
-            return Ok(Self { taken, entry, parted: Some(parted) });
+            return Ok(Self { taken, entry, planar: Some(planar) });
         }
         if !problem.source_is_aligned {
             return Err(
@@ -243,7 +243,7 @@ impl Strips {
         let bytes =
             4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { taken, entry, parted: None })
+        Ok(Self { taken, entry, planar: None })
     }
 
     /// The rows of a strip for a region of `height` rows that is `across` blocks wide (all planes
@@ -261,7 +261,7 @@ impl Strips {
         across: u64,
         (slots, multiprocessors): (u64, u32),
     ) -> u32 {
-        let step = self.parted.map_or(self.entry.rows, |parted| parted.strip.rows) as u32;
+        let step = self.planar.map_or(self.entry.rows, |planar| planar.strip.rows) as u32;
         let taps = self.entry.taps;
         let most =
             heights.most.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
@@ -288,7 +288,7 @@ impl Strips {
             let strips = (across * u64::from(height.div_ceil(rows))) as f64;
             f64::from(rows + self.entry.taps as u32) * (strips / slots.max(1) as f64 + ALONE_FLAT)
         };
-        (1..=MOST_FLAT).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
+        (1..=MAX_FLAT).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
     }
 }
 
@@ -309,15 +309,15 @@ impl Launcher for Strips {
     /// to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
-        match self.parted {
-            Some(parted) => self.launch_parted(parted, job, stream)?,
+        match self.planar {
+            Some(planar) => self.launch_planar(planar, job, stream)?,
             None => self.launch_f32(job, stream)?,
         }
         super::keep::restore(job, stream)
     }
 
     fn takes_pixels(&self) -> bool {
-        self.parted.is_some_and(|parted| parted.channels > 1)
+        self.planar.is_some_and(|planar| planar.channels > 1)
     }
 }
 
@@ -347,17 +347,17 @@ impl Strips {
 
     /// Strips of interleaved pixels of 8 or 16 bits: in memory order if that kernel takes the pass,
     /// else by a block with a warp for each channel.
-    fn launch_parted(
+    fn launch_planar(
         &self,
-        parted: Parted,
+        planar: Planar,
         job: &PassJob<'_>,
         stream: &mut Stream,
     ) -> crate::Result<()> {
         let k = self.entry.taps;
-        let channels = parted.channels as i32;
+        let channels = planar.channels as i32;
         let region = &job.pass.region;
         let height = (region.y1 - region.y0) as u32;
-        let flat = match parted.flat {
+        let flat = match planar.flat {
             Some(flat) if flat_takes(flat, job) => match flat.source {
                 scalar::F16 => Some(self.taps(job)?),
                 source => job.taps.flat(self.taken, source)?,
@@ -373,20 +373,20 @@ impl Strips {
             }
             None => {
                 let value = scalar::bytes(job.pass.dst.scalar);
-                let sliding::Parted { entry, pixels, .. } = parted.strip;
-                let shared = parted_bytes(k, pixels, channels, value);
+                let sliding::Planar { entry, pixels, .. } = planar.strip;
+                let shared = planar_bytes(k, pixels, channels, value);
                 let width = (region.x1 - region.aligned_left()) as u32;
                 let across = width.div_ceil(32 * pixels as u32);
-                (entry, self.taps(job)?, across, parted.channels, shared)
+                (entry, self.taps(job)?, across, planar.channels, shared)
             }
         };
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
-        let images = job.planes / parted.channels;
+        let images = job.planes / planar.channels;
         let columns = u64::from(across) * u64::from(images);
         let multiprocessors = stream.gpu().info().multiprocessors;
         let rows = match flat {
             Some(_) => self.rows_flat(height, columns, slots),
-            None => self.rows(&PARTED, height, columns, (slots, multiprocessors)),
+            None => self.rows(&PLANAR, height, columns, (slots, multiprocessors)),
         };
         let strips = height.div_ceil(rows);
         // Kernels for values in memory order count all strips along x.
@@ -453,7 +453,7 @@ mod tests {
                 .iter()
                 .find(|entry| entry.taps == taps)
                 .unwrap();
-            let strips = Strips { taken: Taken::Window, entry, parted: None };
+            let strips = Strips { taken: Taken::Window, entry, planar: None };
             let across = u64::from(size / (4 * 32 * entry.pixels as u32));
             let rows = strips.rows(&F32, size, across, (blocks * 132, 132));
             assert_eq!(rows, expected, "{taps} taps, {size} rows");
@@ -475,7 +475,7 @@ mod tests {
         ];
         for (taps, warps, (height, width), expected) in measured {
             let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
-            let strips = Strips { taken: Taken::Window, entry, parted: None };
+            let strips = Strips { taken: Taken::Window, entry, planar: None };
             let across = u64::from(u32::div_ceil(width, 32 * VALUES as u32));
             let rows = strips.rows_flat(height, across, warps * 132);
             assert!(expected.contains(&rows), "{taps} taps, {height} rows: {rows}");

@@ -59,7 +59,7 @@ pub(super) struct Layout {
     /// Channels side by side.
     pub(super) channels: usize,
     /// Whether they are split: then a value is a pixel, and each channel is a tile.
-    pub(super) parted: bool,
+    pub(super) planar: bool,
     /// How many values left of a strip its rows begin: at a multiple of 16 in memory. It is a
     /// multiple of 4, so that four results of a lane are a word.
     pub(super) left: usize,
@@ -72,18 +72,18 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(channels: usize, parted: bool, problem: &Problem) -> Self {
+    pub(super) fn new(channels: usize, planar: bool, problem: &Problem) -> Self {
         let Problem { cols, anchor_x, .. } = *problem;
-        let apart = if parted { 1 } else { channels };
-        let ahead = apart * anchor_x;
+        let value_stride = if planar { 1 } else { channels };
+        let ahead = value_stride * anchor_x;
         // Results at multiples of 16 or 8 bytes are written in fewer pieces, if that needs no more
         // halves.
         let layout = |multiple: usize| {
             let left = ahead.next_multiple_of(multiple);
             let lead = left - ahead;
-            let reach = apart * (cols - 1);
+            let reach = value_stride * (cols - 1);
             let halves = (lead + 16 + reach).div_ceil(16);
-            Self { channels, parted, left, lead, reach, halves }
+            Self { channels, planar, left, lead, reach, halves }
         };
         [16, 8, 4]
             .map(layout)
@@ -93,13 +93,13 @@ impl Layout {
     }
 
     /// How far the same channel of the next pixel is, in bytes of shared memory.
-    pub(super) fn apart(&self) -> usize {
-        if self.parted { 1 } else { self.channels }
+    pub(super) fn value_stride(&self) -> usize {
+        if self.planar { 1 } else { self.channels }
     }
 
     /// The channels that are split; 1 for none.
     pub(super) fn parts(&self) -> usize {
-        if self.parted { self.channels } else { 1 }
+        if self.planar { self.channels } else { 1 }
     }
 
     /// Products for each digit and band, over so many rows of taps: times 32 bytes, two halves
@@ -117,7 +117,7 @@ impl Layout {
         (rows, anchor_y): (usize, usize),
     ) -> Ring {
         // Rows loaded through registers are complete when they enter the ring.
-        let (pieces, bytes, ahead) = if self.parted {
+        let (pieces, bytes, ahead) = if self.planar {
             (4 * self.halves, 16 * self.halves * self.channels, 0)
         } else {
             (tiles + self.halves - 1, 16 * (tiles + self.halves - 1), AHEAD)
@@ -129,7 +129,7 @@ impl Layout {
             ahead: (self.left - self.lead) as i32,
             reach: self.reach as i32,
             pieces: pieces as i32,
-            tile: if self.parted { 16 * self.halves as i32 } else { 16 },
+            tile: if self.planar { 16 * self.halves as i32 } else { 16 },
             pitch: (bytes | 16) as i32,
             groups: groups as i32 + ahead,
         }
@@ -178,9 +178,9 @@ pub(super) unsafe fn launch<B: Copy>(
     let Strips { layout, ring, tiles, shared, heights, besides } = *strips;
     let pass = super::keep::left_out(job.pass);
     let (region, channels) = (&pass.region, layout.channels as u32);
-    // In values, of which a pixel is one if its channels are parted.
-    let each = layout.apart() as i32;
-    let width = TILE as u32 * if layout.parted { 1 } else { tiles as u32 };
+    // In values, of which a pixel is one if its channels are planar.
+    let each = layout.value_stride() as i32;
+    let width = TILE as u32 * if layout.planar { 1 } else { tiles as u32 };
     let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
     let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels);
     let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?.max(1);

@@ -1,7 +1,7 @@
 //! Which bytes a kernel's sums leave uncertain, what resolves them, and how long that takes.
 
 use super::fourier::size;
-use crate::filter::OfBytes;
+use crate::filter::ByteFilter;
 use crate::problem::machine::Machine;
 use crate::problem::{Numbers, Problem};
 use crate::round::{self, Bound, Order};
@@ -37,7 +37,7 @@ impl Uncertainty {
     /// For a variant's kernel and a filter over bytes, on a machine.
     #[cfg(feature = "gpu")]
     pub(crate) fn new(variant: Variant, filter: &Filter, machine: &Machine) -> crate::Result<Self> {
-        let OfBytes { filter: view, .. } = filter.of_bytes()?;
+        let ByteFilter { filter: view, .. } = filter.byte_filter()?;
         let (numbers, ties) = (*filter.fact::<Numbers>(), round::ties(view));
         let least = least_listed(view, ties);
         let share = match variant {
@@ -73,9 +73,9 @@ impl Uncertainty {
     /// Places in each of the list's `segments` for `results`: four times the expected number, at
     /// least the share of [`least_listed`].
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
-        const MOST: f64 = 16384.0;
+        const LIMIT: f64 = 16384.0;
         let evenly = results as f64 / segments as f64;
-        ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
+        ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(LIMIT) as u32
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
 pub(crate) fn few(filter: &Filter) -> Option<f64> {
     /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
     const RESOLVE: f64 = 0.09;
-    let terms = filter.of_bytes().ok()?.whole.two_terms()?.len();
+    let terms = filter.byte_filter().ok()?.whole.two_terms()?.len();
     let (cols, rows) = (filter.cols(), filter.rows());
     let share = exact_passes(terms, cols, rows) / (RESOLVE * cols as f64 * rows as f64);
     (share < 0.5).then_some(share)

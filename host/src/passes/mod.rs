@@ -51,7 +51,7 @@ impl Reach {
 #[derive(Clone, Debug)]
 pub enum Sums {
     /// Starts at `start` and adds each tap in order.
-    InTurn {
+    InOrder {
         /// The initial sum; -0 leaves every sum unchanged.
         start: f64,
         /// Positions and values.
@@ -79,7 +79,7 @@ impl Sums {
     /// Work per result, in taps.
     fn taps(&self) -> usize {
         match self {
-            Self::InTurn { taps, .. } => taps.len(),
+            Self::InOrder { taps, .. } => taps.len(),
             Self::Paired { pairs, .. } => 1 + pairs.len(),
             Self::Running { .. } => 4,
         }
@@ -123,7 +123,7 @@ const TILE: usize = 16384;
 const ADDITION: f64 = 0.4;
 
 /// A progress callback. Its arguments are the finished jobs and all jobs. An error stops the work.
-pub type Told<'a> = &'a (dyn Fn(usize, usize) -> Result<()> + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(usize, usize) -> Result<()> + Sync);
 
 /// Filters `source` into `target`, which has the same shape.
 ///
@@ -140,7 +140,7 @@ pub unsafe fn filter(
     reach: &[Reach],
     sums: &Sums,
     border: Border,
-    told: Told<'_>,
+    told: OnProgress<'_>,
 ) -> Result<()> {
     if source.shape.contains(&0) {
         return Ok(());
@@ -275,10 +275,10 @@ impl Problem {
             offset
         };
         Ok(match sums {
-            Sums::InTurn { start, taps } => {
+            Sums::InOrder { start, taps } => {
                 let mut offsets = crate::memory::reserve(taps.len())?;
                 offsets.extend(taps.iter().map(|&(position, tap)| (offset(position), tap)));
-                Offsets::InTurn { start: *start, taps: offsets }
+                Offsets::InOrder { start: *start, taps: offsets }
             }
             Sums::Paired { middle, pairs, sign } => {
                 let mut offsets = crate::memory::reserve(pairs.len())?;

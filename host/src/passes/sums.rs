@@ -4,7 +4,7 @@ use multiversion::multiversion;
 
 /// Offsets of taps in a tile's buffer.
 pub(super) enum Offsets {
-    InTurn { start: f64, taps: Vec<(usize, f64)> },
+    InOrder { start: f64, taps: Vec<(usize, f64)> },
     Paired { middle: (usize, f64), pairs: Vec<(usize, usize, f64)>, sign: f64 },
     Running { along_v: bool, size: usize },
 }
@@ -68,7 +68,7 @@ fn several<const N: usize>(source: &[f64], offsets: &Offsets, sums: &mut [f64]) 
     let at = |offset: usize| -> &[f64; N] { source[offset..][..N].try_into().expect("N elements") };
     let mut acc = [0.0; N];
     match offsets {
-        Offsets::InTurn { start, taps } => {
+        Offsets::InOrder { start, taps } => {
             acc = [*start; N];
             for &(offset, tap) in taps {
                 let values = at(offset);

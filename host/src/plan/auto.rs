@@ -63,9 +63,9 @@ const CLOSE: f64 = 4.0;
 const ROW: u32 = 3;
 
 /// Most kinds of calls to remember.
-const MOST_KINDS: usize = 4096;
+const MAX_KINDS: usize = 4096;
 
-/// A call, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and type, from
+/// A call, for [`Plan::estimate`](crate::Plan::estimate): pictures of one size and type, from
 /// host memory to host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -90,10 +90,10 @@ impl Work {
 }
 
 /// The predicted times of a call, and the choice of [`Device::Auto`]. From
-/// [`Plan::reckoning`](crate::Plan::reckoning).
+/// [`Plan::estimate`](crate::Plan::estimate).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Reckoning {
+pub struct CallEstimate {
     /// Where a plan on [`Device::Auto`] would run the call now: [`Device::Cpu`] or the first GPU.
     pub device: Device,
     /// Why, as a phrase.
@@ -104,13 +104,13 @@ pub struct Reckoning {
     pub threads: usize,
     /// The time on the GPU and its parts; `None` if there is no GPU, or if the plan's variant
     /// cannot run there.
-    pub gpu: Option<ReckonedGpu>,
+    pub gpu: Option<GpuEstimate>,
 }
 
 /// The parts of a call's predicted time on a GPU.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ReckonedGpu {
+pub struct GpuEstimate {
     /// From host memory to host memory, on an open GPU, after a plan's first call. Parts overlap,
     /// so it is less than their sum.
     pub total: Duration,
@@ -335,7 +335,7 @@ impl Learned {
         if !(predicted > 0.0 && predicted.is_finite() && measured > 0.0) {
             return;
         }
-        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&kind.hash) {
+        if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(&kind.hash) {
             self.kinds.clear();
         }
         let known = self.kinds.entry(kind.hash).or_default();
@@ -716,9 +716,9 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut learned = Learned::default();
-        for hash in 0..3 * MOST_KINDS as u64 {
+        for hash in 0..3 * MAX_KINDS as u64 {
             learned.note(Kind { hash, bytes: false }, Where::Gpu, 1e-3, 1e-3);
         }
-        assert!(learned.kinds.len() <= MOST_KINDS);
+        assert!(learned.kinds.len() <= MAX_KINDS);
     }
 }

@@ -26,7 +26,7 @@ pub enum Device {
     /// call that loses more waits for it. Predictions are corrected by what calls take, so now and
     /// then a call tries the device that seems to be slower. A driver or a GPU that is not there
     /// costs nothing: [`crate::Plan::fallback`] says why the CPU is used, [`crate::Plan::ran_on`]
-    /// where a call ran, [`crate::Plan::reckoning`] what was reckoned. After a GPU is lost, the
+    /// where a call ran, [`crate::Plan::estimate`] what was estimated. After a GPU is lost, the
     /// call that met it returns the error, and later ones use the CPU. A call for which the GPU has
     /// too little memory uses the CPU too.
     ///

@@ -315,7 +315,7 @@ impl Step<'_> {
         let stage = self.call.stage(at(number), at(number + 1) - at(number));
         let reach = [reach[0], reach[1], Reach::default()];
         // From -0, to which adding changes nothing: an identity keeps it.
-        let sums = Sums::InTurn { start: -0.0, taps };
+        let sums = Sums::InOrder { start: -0.0, taps };
         // SAFETY: the caller's promise.
         unsafe {
             passes::filter(source, target, &reach, &sums, border, &|done, all| {
@@ -563,7 +563,7 @@ impl<'a> Products<'a> {
         let point = filter.sum().map_or(0.0, |sum| sum.point);
         let products = Self { point, terms: filter.products() };
         Ok(match variant {
-            Some(variant) if variant.family() == Family::Fourier || variant.takes_bytes_alone() => {
+            Some(variant) if variant.family() == Family::Fourier || variant.takes_only_bytes() => {
                 let reason =
                     "filters in f64 run on the CPU, tap by tap or in row and column passes".into();
                 return Err(Error::Unsupported { variant: variant.name(), reason });

@@ -121,7 +121,7 @@ impl Plan {
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it;
     /// [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        let scalar = if self.variant.is_some_and(Variant::takes_bytes_alone) {
+        let scalar = if self.variant.is_some_and(Variant::takes_only_bytes) {
             Scalar::U8
         } else {
             Scalar::F32
@@ -251,7 +251,7 @@ impl Plan {
 
     /// The filter for bytes made of bytes. Without memory for it, whoever runs the plan says so.
     fn filter_of_bytes(&self) -> &Filter {
-        self.filter.of_bytes().map_or(&self.filter, |bytes| &bytes.filter)
+        self.filter.byte_filter().map_or(&self.filter, |bytes| &bytes.filter)
     }
 
     /// The taps as whole numbers, for kernels of a GPU.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::auto::{
-    self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work,
+    self, CallEstimate, GpuEstimate, Link, Load, Odds, OnGpu, Pair, Readiness, Where, Work,
 };
 #[cfg(feature = "gpu")]
 use super::auto::{Kind, Verdict};
@@ -228,7 +228,7 @@ impl Auto {
         let verdict = odds.verdict();
         match verdict {
             Verdict::TooLittle => opening::lose(odds.loss()),
-            Verdict::OpenBeside => opening::open_beside(),
+            Verdict::OpenBeside => opening::open_in_background(),
             Verdict::OpenNow => {
                 if let Err(reason) = opening::open() {
                     opening::give_up(reason);
@@ -470,12 +470,12 @@ impl Plan {
     ///
     /// let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
     /// let shape = Shape { width: 64, height: 48, channels: 3 };
-    /// let reckoning = plan.reckoning(&Work::one(shape, Scalar::U8));
-    /// assert_eq!(reckoning.device, Device::Cpu);
-    /// assert!(reckoning.cpu.is_some_and(|time| time.as_millis() < 100));
+    /// let estimate = plan.estimate(&Work::one(shape, Scalar::U8));
+    /// assert_eq!(estimate.device, Device::Cpu);
+    /// assert!(estimate.cpu.is_some_and(|time| time.as_millis() < 100));
     /// # Ok::<(), apron::Error>(())
     /// ```
-    pub fn reckoning(&self, work: &Work) -> Reckoning {
+    pub fn estimate(&self, work: &Work) -> CallEstimate {
         let job = CallSize::from(work);
         let plans = [(self, Channels::First(work.shape.channels))];
         let threads = rayon::current_num_threads();
@@ -511,7 +511,7 @@ impl Plan {
         };
         let Odds { times, readiness, setup, .. } = odds;
         let parts = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).gpu;
-        let gpu = parts.filter(|_| readiness != Readiness::Never).map(|parts| ReckonedGpu {
+        let gpu = parts.filter(|_| readiness != Readiness::Never).map(|parts| GpuEstimate {
             total: time(times.gpu),
             link: time(parts.link),
             kernel: time(parts.kernel),
@@ -533,7 +533,7 @@ impl Plan {
             Some(error) => error.to_string(),
             None => odds.why(),
         };
-        Reckoning { device, why, cpu, threads, gpu }
+        CallEstimate { device, why, cpu, threads, gpu }
     }
 }
 

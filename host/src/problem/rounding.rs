@@ -22,10 +22,10 @@ impl Rounding {
     /// All zeros if there is no memory for the whole taps; then a call says so.
     pub(crate) fn new(filter: &Filter, border: Border) -> Self {
         /// The most taps that are gone through one by one, and where passes are faster anyway.
-        const MOST: (usize, usize) = (1 << 24, 1 << 12);
-        let Ok(of_bytes) = filter.of_bytes() else { return Self::default() };
+        const LIMIT: (usize, usize) = (1 << 24, 1 << 12);
+        let Ok(of_bytes) = filter.byte_filter() else { return Self::default() };
         let view = &of_bytes.filter;
-        let most = if view.is_separable() { MOST.1 } else { MOST.0 };
+        let most = if view.is_separable() { LIMIT.1 } else { LIMIT.0 };
         let bound = |order: Order| {
             let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
             let is_long = one_by_one && view.cols() * view.rows() > most;

@@ -161,7 +161,7 @@ fn gamma(steps: f64, unit: f64) -> f64 {
 }
 
 /// The bound of the error of f32 sums over bytes in this order, compared with the exact sum over
-/// whole taps; the filter is their view in f64 ([`OfBytes`](crate::filter::OfBytes)).
+/// whole taps; the filter is their view in f64 ([`ByteFilter`](crate::filter::ByteFilter)).
 ///
 /// A multiply-add that gives the partial sum `s` is off by at most `UNIT_ROUNDOFF * |s|`, and one
 /// with a zero tap by nothing. Those errors add up (Higham, Accuracy and Stability of Numerical
@@ -509,7 +509,7 @@ mod tests {
             "taps:65792 1",
         ] {
             let filter: Filter = text.parse().unwrap();
-            let filter = &filter.of_bytes().unwrap().filter;
+            let filter = &filter.byte_filter().unwrap().filter;
             assert_eq!(of_sums(filter, Order::TapByTap), 0.0, "{text}");
             if filter.is_separable() {
                 assert_eq!(of_sums(filter, Order::TwoPasses), 0.0, "{text}");
@@ -517,7 +517,11 @@ mod tests {
         }
         for text in ["box:size=5", "gaussian:sigma=1", "sobel-x:size=31", "taps:65793 1"] {
             let filter: Filter = text.parse().unwrap();
-            assert_ne!(of_sums(&filter.of_bytes().unwrap().filter, Order::TapByTap), 0.0, "{text}");
+            assert_ne!(
+                of_sums(&filter.byte_filter().unwrap().filter, Order::TapByTap),
+                0.0,
+                "{text}"
+            );
         }
     }
 }

@@ -68,10 +68,10 @@ fn is_tame(view: &Filter) -> bool {
     view.weight().max(terms) * 255.0 < 1e9 && across * 255.0 < 1e37
 }
 
-/// The error bounds of a filter's sums over bytes: a fact of its view ([`OfBytes`]), of which each
-/// part is computed on first use.
+/// The error bounds of a filter's sums over bytes: a fact of its view ([`ByteFilter`]), of which
+/// each part is computed on first use.
 ///
-/// [`OfBytes`]: crate::filter::OfBytes
+/// [`ByteFilter`]: crate::filter::ByteFilter
 #[derive(Debug, Default)]
 struct Bounds {
     /// For each [`Order`].

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use gpu_kernels::border::copies;
 
 use crate::Border;
-use crate::filter::OfBytes;
+use crate::filter::ByteFilter;
 use crate::filter::whole::WholeTaps;
 use crate::image::ImageView;
 use crate::simd::{Isa, Lanes, Vector, Vectorized};
@@ -28,7 +28,7 @@ pub(crate) struct Resolver<'a> {
     src: ImageView<'a, u8>,
     /// The channels that are filtered.
     filtered: usize,
-    pub(super) of_bytes: &'a OfBytes,
+    pub(super) of_bytes: &'a ByteFilter,
     window: Window,
     outside: u8,
     /// Numerators in f64 of each term's column, one after the other.
@@ -61,7 +61,7 @@ impl<'a> Resolver<'a> {
     pub(crate) fn new(
         src: ImageView<'a, u8>,
         filtered: usize,
-        of_bytes: &'a OfBytes,
+        of_bytes: &'a ByteFilter,
         border: Border,
     ) -> Self {
         let window = Window::new(&of_bytes.filter, border);
@@ -77,7 +77,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The results of a window of one tap, for each value.
-    pub(crate) fn of_single_pixels(of_bytes: &OfBytes) -> [u8; 256] {
+    pub(crate) fn of_single_pixels(of_bytes: &ByteFilter) -> [u8; 256] {
         let numerator = match &of_bytes.whole.taps {
             WholeTaps::Table(taps) => taps.iter().map(|&tap| i128::from(tap)).sum(),
             WholeTaps::Products { terms, point, .. } => {
@@ -195,11 +195,11 @@ impl<'a> Resolver<'a> {
     /// No taps if they would take too much memory.
     fn spread(&self, taps: &[i64]) -> Spread {
         /// Values, of eight bytes.
-        const MOST: usize = 1 << 24;
+        const LIMIT: usize = 1 << 24;
         let pitch = LANES + self.spread_len();
         let all = pitch.saturating_mul(self.window.rows);
         let mut spread: Vec<f64> =
-            if all > MOST { Vec::new() } else { crate::memory::zeroed(all).unwrap_or_default() };
+            if all > LIMIT { Vec::new() } else { crate::memory::zeroed(all).unwrap_or_default() };
         let mut filled = Vec::new();
         for (spread, taps) in
             spread.chunks_exact_mut(pitch).zip(taps.chunks_exact(self.window.cols))

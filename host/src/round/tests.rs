@@ -10,7 +10,7 @@ use crate::{Border, Device, Family, Image, ImageView, Plan, Variant};
 /// The whole taps of a filter, row by row.
 fn numerators(filter: &Filter) -> Vec<i128> {
     let (cols, rows) = (filter.cols(), filter.rows());
-    match &filter.of_bytes().unwrap().whole.taps {
+    match &filter.byte_filter().unwrap().whole.taps {
         WholeTaps::Table(taps) => taps.iter().map(|&tap| tap.into()).collect(),
         WholeTaps::Products { terms, point, .. } => {
             let tap = |at: usize| {
@@ -49,7 +49,7 @@ pub(crate) fn defined(
         };
     };
     let outside = if let Border::Constant(value) = border { value as u8 } else { 0 };
-    let (taps, divisor) = (numerators(filter), filter.of_bytes().unwrap().whole.divisor);
+    let (taps, divisor) = (numerators(filter), filter.byte_filter().unwrap().whole.divisor);
     let under: Vec<Vec<Option<usize>>> = (0..width as i64)
         .map(|x| (0..cols).map(|c| at(x - anchor_x + c, width as i64)).collect())
         .collect();
@@ -145,7 +145,7 @@ fn tiny_images_under_every_window() {
         let dense = Filter::from_taps_f64(cols, rows, &taps[..cols * rows]).unwrap();
         let product = Filter::separable_f64(&taps[..cols], &taps[7..7 + rows]).unwrap();
         for filter in [dense, product] {
-            assert_eq!(of_sums(&filter.of_bytes().unwrap().filter, Order::TapByTap), 0.0);
+            assert_eq!(of_sums(&filter.byte_filter().unwrap().filter, Order::TapByTap), 0.0);
             for anchor in [(0, 0), (cols - 1, 0), (cols / 2, rows / 2), (cols - 1, rows - 1)] {
                 let filter = filter.clone().anchored(anchor.0, anchor.1).unwrap();
                 for size in (1..=4).flat_map(|width| (1..=3).map(move |height| (width, height))) {
@@ -209,7 +209,7 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             plan.run(&src, &mut crate::ImageViewMut::new(&mut truth, width, height, 1).unwrap())
                 .unwrap();
             let truth: Vec<f64> = truth.into_iter().map(f64::from).collect();
-            let of_bytes = filter.of_bytes().unwrap();
+            let of_bytes = filter.byte_filter().unwrap();
             let error = of_sums(&of_bytes.filter, family.into());
             assert!(error > 0.0 && error < 0.5);
             // The truth here is itself an f32 result, so half of the allowance is left to disturb
@@ -516,7 +516,7 @@ fn very_wide_gaussians_are_exact() {
     ];
     for (text, border, size) in cases {
         let filter: Filter = text.parse().unwrap();
-        let of_bytes = filter.of_bytes().unwrap();
+        let of_bytes = filter.byte_filter().unwrap();
         let resolver =
             Resolver::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, of_bytes, border);
         let rounder = Rounder::in_f32(&resolver, Order::BlockPasses);

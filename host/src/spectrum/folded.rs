@@ -20,7 +20,7 @@ pub(crate) fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
 /// pixel: see [`super::units`].
 pub(crate) fn units(filter: &Filter) -> f64 {
     let point = f64::from(point(filter));
-    if point == 0.0 { units_without(filter, 0.0) } else { units_beside(filter, point) }
+    if point == 0.0 { units_without(filter, 0.0) } else { units_with(filter, point) }
 }
 
 /// The error bound of a sum by folded tiles that makes a byte of bytes, for pixels of at most
@@ -75,7 +75,7 @@ fn point(filter: &Filter) -> f32 {
     let point = filter.tap(y, x) as f32;
     // It costs a load for each result.
     let is_worth =
-        is_large && 1.5 * units_beside(filter, f64::from(point)) < units_without(filter, 0.0);
+        is_large && 1.5 * units_with(filter, f64::from(point)) < units_without(filter, 0.0);
     if is_worth { point } else { 0.0 }
 }
 
@@ -96,7 +96,7 @@ fn less(filter: &Filter, tap: f64) -> (f64, f64, f64) {
 /// The same, and what it takes to add the tap's product: the sum is rounded, half a unit for each
 /// 255 of it. Where it is greater than 256, the byte is 255 anyway. What the tap loses as f32 stays
 /// in the spectrum.
-fn units_beside(filter: &Filter, tap: f64) -> f64 {
+fn units_with(filter: &Filter, tap: f64) -> f64 {
     const GREATEST: f64 = 256.5 / 255.0;
     units_without(filter, tap) + 0.5 * GREATEST
 }

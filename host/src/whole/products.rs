@@ -6,10 +6,10 @@ use crate::filter::Fact;
 use crate::{Filter, Why};
 
 /// The most taps of a row or a column, so that no sum of a digit overflows.
-const MOST: usize = 1024;
+const LIMIT: usize = 1024;
 
 /// The most products of a row and a column.
-const MOST_TERMS: usize = 2;
+const MAX_TERMS: usize = 2;
 
 /// The taps of a filter's terms, each a product of a row and a column, as multiples of powers of
 /// two, for the kernel's two passes.
@@ -86,7 +86,7 @@ pub(crate) struct Joining {
 
 /// The most bits of a joined sum behind the point; and how many numbers of them are tried, from the
 /// greatest on for which there is room.
-const MOST_BITS: i32 = 22;
+const MAX_BITS: i32 = 22;
 const SHIFTS: usize = 2;
 
 /// The value in the middle of all bytes, by which what is cut off is known but for its half.
@@ -137,8 +137,8 @@ impl Term {
     /// some, more is lost as digits are left out than of others, by chance.
     fn forms(row: &[f64], column: &[f64]) -> Vec<Self> {
         /// Factors from 1 to 2: so many taps are gone through.
-        const MOST: usize = 1 << 14;
-        let factors = (MOST / (row.len() + column.len())).clamp(32, 1024);
+        const LIMIT: usize = 1 << 14;
+        let factors = (LIMIT / (row.len() + column.len())).clamp(32, 1024);
         let times = |taps: &[f64], factor: f64| taps.iter().map(|&tap| factor * tap).collect();
         if let &[tap] = row {
             return vec![Self {
@@ -243,7 +243,7 @@ impl ProductDigits {
     /// - taps of a filter that are not quite the products of rows and columns.
     pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let terms = filter.products();
-        if !(1..=MOST_TERMS).contains(&terms.len()) {
+        if !(1..=MAX_TERMS).contains(&terms.len()) {
             return Err(Why::NOT_SEPARABLE);
         }
         let (point, apart) = match (filter.sum(), filter.dense_f64()) {
@@ -252,8 +252,10 @@ impl ProductDigits {
             (None, None) => (0.0, 0.0),
         };
         let (cols, rows) = (filter.cols(), filter.rows());
-        if cols.max(rows) > MOST {
-            return Err(format!("{cols}x{rows} taps, the limit is {MOST} in each direction").into());
+        if cols.max(rows) > LIMIT {
+            return Err(
+                format!("{cols}x{rows} taps, the limit is {LIMIT} in each direction").into()
+            );
         }
         // What a joined sum can be over bytes, in units of 255; and room for taps that are not
         // quite the products.
@@ -267,7 +269,7 @@ impl ProductDigits {
                 terms.iter().map(|(row, column)| Term::forms(row, column)).collect();
             let bounds = (weight, others + 255.0 * lost);
             let of_bits = |shift| Self::with_bits(&forms, point, shift, bounds);
-            (1..=MOST_BITS).rev().filter_map(of_bits).take(SHIFTS).collect::<Vec<_>>()
+            (1..=MAX_BITS).rev().filter_map(of_bits).take(SHIFTS).collect::<Vec<_>>()
         };
         mixed(pairs)
             .into_iter()

@@ -18,7 +18,7 @@ const ROOM: f64 = i32::MAX as f64 / PIXEL;
 const PART: f64 = i16::MAX as f64 - 1.0;
 
 /// The bits of a low part: at most so many, and where fewer fit, sums in f32 are as exact.
-const MOST_BITS: i32 = 16;
+const MAX_BITS: i32 = 16;
 const LEAST_BITS: i32 = 8;
 
 /// The exponents of units that f32 holds.
@@ -49,7 +49,7 @@ impl WholeRow {
     /// single tap of 1 and the pixels as they are, as then the column pass goes over them.
     pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
         let count = taps.len() as f64;
-        let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
+        let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MAX_BITS);
         let (greatest, weight) = taps
             .iter()
             .fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));

@@ -28,20 +28,20 @@ pub(crate) struct WindowDigits {
 }
 
 /// The most taps: 128 * 255 times so many, and what is carried, is below 2^31.
-const MOST_TAPS: usize = 65536;
+const MAX_TAPS: usize = 65536;
 
 /// The greatest tap in two digits: 127 in each.
 const GREATEST_OF_TWO: f64 = 32_639.0;
 
 /// The most bits behind the point: more would not be seen, as sums go up to 255.
-const MOST_BITS: i32 = 30;
+const MAX_BITS: i32 = 30;
 
 impl WindowDigits {
     /// The taps of a filter for bytes, or why they have no such form.
     pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let (cols, rows) = (filter.cols(), filter.rows());
-        if cols.checked_mul(rows).is_none_or(|count| count > MOST_TAPS) {
-            return Err(format!("{cols}x{rows} taps, the limit is {MOST_TAPS}").into());
+        if cols.checked_mul(rows).is_none_or(|count| count > MAX_TAPS) {
+            return Err(format!("{cols}x{rows} taps, the limit is {MAX_TAPS}").into());
         }
         let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
         let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
@@ -53,7 +53,7 @@ impl WindowDigits {
     /// Those that one or two digits hold as they are.
     fn exact(taps: &[f64], greatest: f64) -> Option<Self> {
         let bits = (-lowest_bit(taps)).max(0);
-        if bits > MOST_BITS || greatest * 2f64.powi(bits) > GREATEST_OF_TWO {
+        if bits > MAX_BITS || greatest * 2f64.powi(bits) > GREATEST_OF_TWO {
             return None;
         }
         let taps: Vec<i32> = taps.iter().map(|tap| (tap * 2f64.powi(bits)) as i32).collect();
@@ -69,7 +69,7 @@ impl WindowDigits {
     fn rounded(exact: &[f64], greatest: f64) -> Option<Self> {
         // A mean's taps are rounded to f64.
         let in_f64 = 255.0 * f64::EPSILON * exact.iter().map(|tap| tap.abs()).sum::<f64>();
-        (9..=MOST_BITS).rev().find_map(|bits| {
+        (9..=MAX_BITS).rev().find_map(|bits| {
             let unit = 2f64.powi(bits);
             if (greatest * unit).round() > GREATEST {
                 return None;

@@ -22,16 +22,16 @@ use crate::pixels::{or_constant, write};
 use crate::sizes::{PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_LEAD, PAPER_ROW, STUDY_RADIUS};
 use crate::unrolled::by;
 
-const MOST: usize = 2 * STUDY_RADIUS as usize + 1;
+const LIMIT: usize = 2 * STUDY_RADIUS as usize + 1;
 
 kernel! {
     /// The row pass for a number of taps known at run time.
-    fn paper_rows(frame: Frame, count: i32, taps: Taps<MOST>) {
+    fn paper_rows(frame: Frame, count: i32, taps: Taps<LIMIT>) {
         rows(&frame, count, parameter!(paper_rows, 2, taps))
     }
 
     /// The column pass for a number of taps known at run time.
-    fn paper_columns(frame: Frame, count: i32, taps: Taps<MOST>) {
+    fn paper_columns(frame: Frame, count: i32, taps: Taps<LIMIT>) {
         columns::<1, _>(&frame, count, parameter!(paper_columns, 2, taps))
     }
 }

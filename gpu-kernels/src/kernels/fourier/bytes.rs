@@ -134,10 +134,11 @@ pub(super) unsafe fn store<const M: usize>(
     }
     // Few results are uncertain. They are found before the stores.
     let mut noted = 0;
-    if pass.doubts.list != 0 && greatest >= pass.doubts.near && row < count {
+    if pass.uncertain.list != 0 && greatest >= pass.uncertain.near && row < count {
         m = 0;
         while m < M {
-            let is_noted = left + place + 8 * (m as i32) < end && distances[m] >= pass.doubts.near;
+            let is_noted =
+                left + place + 8 * (m as i32) < end && distances[m] >= pass.uncertain.near;
             noted |= (is_noted as u32) << m;
             m += 1;
         }

@@ -350,8 +350,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
                 m += 1;
             }
         } else if KIND != PLANES && inside {
-            let first = row.pixels_apart::<EACH, KIND>(x + lane, 32);
-            let second = other.pixels_apart::<EACH, KIND>(x + lane + apart, 32);
+            let first = row.pixels_strided::<EACH, KIND>(x + lane, 32);
+            let second = other.pixels_strided::<EACH, KIND>(x + lane + apart, 32);
             let mut m = 0;
             while m < EACH {
                 line[m] = Complex { re: first[m], im: second[m] };
@@ -363,8 +363,8 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
             let mut m = opaque(0);
             while m < EACH as i32 {
                 let at = lane + 32 * m;
-                let first = row.found_apart::<8, KIND>(x + at, 32);
-                let second = other.found_apart::<8, KIND>(x + at + apart, 32);
+                let first = row.found_strided::<8, KIND>(x + at, 32);
+                let second = other.found_strided::<8, KIND>(x + at + apart, 32);
                 let mut i = 0;
                 while i < 8 {
                     let at = at + 32 * i as i32;
@@ -442,8 +442,8 @@ unsafe fn store_pair<const KIND: u32>(
                 add_point(&source, point, (first, y), ends.0, &mut re);
                 add_point(&source, point, (second, other), ends.1, &mut im);
             }
-            target.write_apart::<EACH, KIND>((first, y), 32, ends.0, re);
-            target.write_apart::<EACH, KIND>((second, other), 32, ends.1, im);
+            target.write_strided::<EACH, KIND>((first, y), 32, ends.0, re);
+            target.write_strided::<EACH, KIND>((second, other), 32, ends.1, im);
         } else {
             let mut m = 0;
             while m < EACH {

@@ -61,15 +61,15 @@ pub struct Parts {
     /// columns.
     pub halves: i32,
     /// Whether a block takes every `grid_width()`-th folded tile, not a contiguous range.
-    pub in_turn: i32,
+    pub strided: i32,
     /// Tables of factors before the spectra.
     pub tables: i32,
     /// The centre tap, if the spectra omit it, else 0. Only for large tiles of bytes: a centre tap
     /// that outweighs all others, as in sharpening, would spread its rounding errors over the whole
     /// tile.
     pub point: f32,
-    /// The sum of the spectra's taps times [`MIDDLE`](crate::pixel::MIDDLE). Bytes that become bytes are transformed
-    /// minus [`MIDDLE`](crate::pixel::MIDDLE), which reduces rounding errors.
+    /// The sum of the spectra's taps times [`MIDDLE`](crate::pixel::MIDDLE). Bytes that become
+    /// bytes are transformed minus [`MIDDLE`](crate::pixel::MIDDLE), which reduces rounding errors.
     pub middle: f32,
 }
 

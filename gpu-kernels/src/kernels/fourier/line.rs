@@ -26,7 +26,8 @@ pub(super) const FACTORS: usize = 6;
 
 /// The window of a pass along lines, and the tiles of a launch.
 ///
-/// The buffer `numbers` has, as complex numbers, each table ordered by [`FACTOR_OF`](super::lines::FACTOR_OF):
+/// The buffer `numbers` has, as complex numbers, each table ordered by
+/// [`FACTOR_OF`](super::lines::FACTOR_OF):
 /// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
 /// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
 /// 3. for each part the spectrum of the taps: number n of thread t at `16 R n + t`.
@@ -364,7 +365,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
     /// The whole block calls this, with factors and spectra for these lines; shared memory is not
     /// in use.
     #[inline(always)]
-    pub(super) unsafe fn filtered<const PARTED: bool>(
+    pub(super) unsafe fn filtered<const IN_PARTS: bool>(
         &self,
         lines: &Lines,
         terms: i32,
@@ -375,7 +376,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         let mut squares = [0.0; 2];
         // SAFETY: as the caller promised.
         unsafe {
-            if !PARTED {
+            if !IN_PARTS {
                 self.spread(load(0, 0), numbers);
                 let line = self.here();
                 let mut q = 0;

@@ -50,7 +50,7 @@ kernel! {
     }
 
     /// As `spectra_4096_rows`, for windows in parts.
-    fn spectra_parted_rows(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_rows_in_parts(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 8, 1");
         directive!(".minnctapersm 2");
         rows::<16, BYTES, true>(&pass, &lines, numbers)
@@ -71,7 +71,7 @@ kernel! {
     }
 
     /// As `spectra_2048_columns`, for windows in parts, and for sums of products.
-    fn spectra_parted_columns(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
+    fn spectra_columns_in_parts(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
         directive!(".maxntid 32, 16, 1");
         columns::<8, 4, BYTES, true>(&pass, &lines, numbers, &sum)
     }
@@ -135,7 +135,7 @@ host! {
         /// Numbers of a line.
         pub size: usize,
         /// Whether the kernel takes windows in several parts.
-        pub parted: bool,
+        pub in_parts: bool,
         /// Threads of a block.
         pub block: (u32, u32),
         /// Lines of the image that a block takes.
@@ -145,9 +145,9 @@ host! {
     }
 
     impl LineKernel {
-        const fn of<const R: usize, const J: u32>(entry: LineEntry, parted: bool) -> Self {
+        const fn of<const R: usize, const J: u32>(entry: LineEntry, in_parts: bool) -> Self {
             let (size, threads) = (256 * R, 16 * R as u32 * J);
-            Self { entry, size, parted, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
+            Self { entry, size, in_parts, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
         }
 
         /// The frequency of number `n` of thread `t`.
@@ -163,14 +163,14 @@ host! {
         LineKernel::of::<4, 1>(LineEntry::Whole(spectra_1024_rows), false),
         LineKernel::of::<8, 1>(LineEntry::Whole(spectra_2048_rows), false),
         LineKernel::of::<16, 1>(LineEntry::Whole(spectra_4096_rows), false),
-        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_parted_rows), true),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_in_parts), true),
     ];
 
     /// The kernels for columns.
     pub const COLUMNS: [LineKernel; 3] = [
         LineKernel::of::<4, 8>(LineEntry::Whole(spectra_1024_columns), false),
         LineKernel::of::<8, 4>(LineEntry::Whole(spectra_2048_columns), false),
-        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_parted_columns), true),
+        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_columns_in_parts), true),
     ];
 }
 
@@ -181,7 +181,7 @@ host! {
 /// result of the region. `numbers` are made for these lines. Blocks have the shape and the shared
 /// memory of the entry.
 #[inline(always)]
-unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
+unsafe fn rows<const R: usize, const KIND: u32, const IN_PARTS: bool>(
     pass: &Pass,
     lines: &Lines,
     numbers: *const f32,
@@ -199,7 +199,7 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(
         let is_pair = y + 1 < pass.height;
         // SAFETY: as the caller promised; only one thread stores to each place.
         unsafe {
-            let (sums, squares) = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
+            let (sums, squares) = line.filtered::<IN_PARTS>(lines, 1, numbers, |_, tap| {
                 load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
             });
             let line = line.here();
@@ -277,7 +277,8 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
     // rule.
     unsafe {
         if left >= 0 && left + Line::<R, 1>::SIZE <= pass.width {
-            let [re, im] = [0, 1].map(|row: usize| pair[row].pixels_apart::<EACH, KIND>(x, apart));
+            let [re, im] =
+                [0, 1].map(|row: usize| pair[row].pixels_strided::<EACH, KIND>(x, apart));
             let mut numbers = [ZERO; EACH];
             let mut m = 0;
             while m < EACH {
@@ -290,7 +291,7 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
         let mut m = opaque(0);
         while m < EACH as i32 {
             let [re, im] = [0, 1]
-                .map(|row: usize| pair[row].found_apart::<TOGETHER, KIND>(x + apart * m, apart));
+                .map(|row: usize| pair[row].found_strided::<TOGETHER, KIND>(x + apart * m, apart));
             let mut i = 0;
             while i < TOGETHER {
                 let is_needed = line.thread + apart * (m + i as i32) < needed;
@@ -311,7 +312,7 @@ unsafe fn load_rows<const R: usize, const KIND: u32>(
 /// As for [`rows`], except that the source is plain, of f32, and the destination's values have any
 /// type. The source has the region's columns, from and to an even column.
 #[inline(always)]
-unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: bool>(
+unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const IN_PARTS: bool>(
     pass: &Pass,
     lines: &Lines,
     numbers: *const f32,
@@ -330,7 +331,7 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
         // SAFETY: as the caller promised.
         unsafe {
             let (sums, squares) =
-                line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
+                line.filtered::<IN_PARTS>(lines, sum.terms, numbers, |term, tap| {
                     let (apart, outside) =
                         if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
                     load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
@@ -553,7 +554,7 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
             }
         }
     }
-    if pass.doubts.list == 0 {
+    if pass.uncertain.list == 0 {
         return;
     }
     while uncertain != 0 {

@@ -31,7 +31,7 @@ mod tiles;
 use self::holes::Holes;
 use self::layout::{BESIDE, FOLDED, STACKED};
 pub use self::layout::{Large, Layout, Pairs, Parts};
-use crate::abi::{Pass, Window};
+use crate::abi::Pass;
 use crate::device::*;
 pub use crate::pixel::MIDDLE;
 use crate::tile::view::{BYTES, PLANES, STORED};

@@ -223,7 +223,8 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     // SAFETY: all threads of the block reach this barrier.
     unsafe { barrier() };
     let tall = Layout::<M>::results(parts.rows);
-    let mut turns = if folds(KIND) { Turns::of_block(pass, parts, tall) } else { Turns::NONE };
+    let mut turns =
+        if folds(KIND) { BlockTiles::of_block(pass, parts, tall) } else { BlockTiles::NONE };
     // Pairs count along a row of tiles, then row by row; a block takes every `grid_width()`-th
     // pair.
     let (mut column, mut top) = (block_x(), pass.region.y0);
@@ -250,7 +251,7 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
 
 /// A block's folded tiles: a strided or a contiguous range of tile numbers. Numbers go along the
 /// rows of tiles; last come the half tiles at the right edge, which hold two rows of tiles each.
-struct Turns {
+struct BlockTiles {
     number: i32,
     step: i32,
     left: i32,
@@ -258,7 +259,7 @@ struct Turns {
     whole: i32,
 }
 
-impl Turns {
+impl BlockTiles {
     const NONE: Self = Self { number: 0, step: 0, left: 0, whole: 0 };
 
     /// This block's tiles, with `tall` rows of results each.
@@ -271,7 +272,7 @@ impl Turns {
         let more = tiles - few * grid_width();
         let before = few * block + if block < more { block } else { more };
         let left = few + if block < more { 1 } else { 0 };
-        let (number, step) = if parts.in_turn != 0 { (block, grid_width()) } else { (before, 1) };
+        let (number, step) = if parts.strided != 0 { (block, grid_width()) } else { (before, 1) };
         Self { number, step, left, whole }
     }
 
@@ -310,7 +311,7 @@ const fn tables(kind: u32) -> i32 {
 
 /// Columns and rows from the pixel in a real part to the pixel in the imaginary part.
 #[inline(always)]
-fn apart<const M: usize, const KIND: u32>(parts: &Parts, column: i32) -> (i32, i32) {
+fn pair_offset<const M: usize, const KIND: u32>(parts: &Parts, column: i32) -> (i32, i32) {
     match folds(KIND) {
         true if column == parts.across => (0, Layout::<M>::results(parts.rows)),
         true => (Layout::<M>::SIZE, 0),
@@ -384,11 +385,11 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M, KIND>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let apart = apart::<M, KIND>(parts, opaque(column));
-            let mut line = if folds(KIND) && has_four_rows::<M>(pass, x, apart, y) {
+            let pair_offset = pair_offset::<M, KIND>(parts, opaque(column));
+            let mut line = if folds(KIND) && has_four_rows::<M>(pass, x, pair_offset, y) {
                 bytes::load(&Source::new(pass), (x, y - row_of(thread_x())))
             } else {
-                load_pair::<M, KIND>(pass, place, x, apart, y)
+                load_pair::<M, KIND>(pass, place, x, pair_offset, y)
             };
             // The second condition is the same for the whole launch, so the branch is uniform.
             if KIND == PLANES || KIND != BYTES && parts.greatest < f32::INFINITY {
@@ -436,16 +437,16 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
 }
 
 /// Whether all columns of four rows of a folded tile lie in the image. Row `y` is the lane's. The
-/// imaginary parts are `apart` columns and `below` rows after the real parts.
+/// imaginary parts are `pair_offset` columns and `below` rows after the real parts.
 #[inline(always)]
 fn has_four_rows<const M: usize>(
     pass: &Pass,
     left: i32,
-    (apart, below): (i32, i32),
+    (pair_offset, below): (i32, i32),
     y: i32,
 ) -> bool {
     let top = y - row_of(thread_x());
-    let has_columns = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width;
+    let has_columns = left >= 0 && left + pair_offset + Layout::<M>::SIZE <= pass.width;
     has_columns && below == 0 && Source::new(pass).has_rows(top, top + 4)
 }
 
@@ -458,7 +459,7 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     place: Place<M>,
     left: i32,
-    (apart, below): (i32, i32),
+    (pair_offset, below): (i32, i32),
     y: i32,
 ) -> [Complex; M] {
     let source = Source::new(pass);
@@ -472,11 +473,12 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     // rule. Only this warp uses the line in shared memory, and every lane loads only the numbers it
     // stored.
     unsafe {
-        let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
+        let inside =
+            left >= 0 && left + pair_offset + Layout::<M>::SIZE <= pass.width && row.is_inside();
         let inside = inside && (!folds(KIND) || below == 0);
         if inside && is_plain {
             let (first, second) =
-                (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
+                (row.at_plain(left + place.lane), row.at_plain(left + place.lane + pair_offset));
             let mut line = [ZERO; M];
             let mut m = 0;
             while m < M {
@@ -485,8 +487,8 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             }
             line
         } else if KIND != PLANES && inside {
-            let first = row.pixels_apart::<M, KIND>(left + place.lane, 8);
-            let second = row.pixels_apart::<M, KIND>(left + place.lane + apart, 8);
+            let first = row.pixels_strided::<M, KIND>(left + place.lane, 8);
+            let second = row.pixels_strided::<M, KIND>(left + place.lane + pair_offset, 8);
             let mut line = [ZERO; M];
             let mut m = 0;
             while m < M {
@@ -498,7 +500,7 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             let other = if folds(KIND) { source.row(opaque(y + below)) } else { row };
             let mut m = opaque(0);
             while folds(KIND) && m < M as i32 {
-                let (first, second) = (left + 8 * m, left + apart + 8 * m);
+                let (first, second) = (left + 8 * m, left + pair_offset + 8 * m);
                 let (first, second) = (
                     found::<KIND>(row, first, place.lane),
                     found::<KIND>(other, second, place.lane),
@@ -516,8 +518,8 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             }
             while !folds(KIND) && m < M as i32 {
                 let at = place.lane + 8 * m;
-                let first = row.found_apart::<4, KIND>(left + at, 8);
-                let second = other.found_apart::<4, KIND>(left + apart + at, 8);
+                let first = row.found_strided::<4, KIND>(left + at, 8);
+                let second = other.found_strided::<4, KIND>(left + pair_offset + at, 8);
                 let mut i = 0;
                 while i < 4 {
                     place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
@@ -543,8 +545,8 @@ unsafe fn found<const KIND: u32>(row: Row<'_>, left: i32, lane: i32) -> [f32; FO
     // SAFETY: as the caller promised.
     unsafe {
         match row.has_columns(left, 8 * FOUND as i32) {
-            true => row.pixels_apart::<FOUND, KIND>(left + lane, 8),
-            false => row.found_apart::<FOUND, KIND>(left + lane, 8),
+            true => row.pixels_strided::<FOUND, KIND>(left + lane, 8),
+            false => row.found_strided::<FOUND, KIND>(left + lane, 8),
         }
     }
 }
@@ -588,10 +590,11 @@ unsafe fn store_folded<const M: usize>(
     y: i32,
 ) {
     let left = left_of::<M, BYTES>(pass, parts, column);
-    let ((apart, below), wide) = (apart::<M, BYTES>(parts, column), wide::<M, BYTES>(parts));
+    let ((pair_offset, below), wide) =
+        (pair_offset::<M, BYTES>(parts, column), wide::<M, BYTES>(parts));
     let target = Target::new(pass);
     let end = (left + wide).min(pass.region.x1);
-    let middle = if below != 0 { end } else { (left + apart).min(end) };
+    let middle = if below != 0 { end } else { (left + pair_offset).min(end) };
     let (mut first, mut second) = ([0.0; M], [0.0; M]);
     let mut m = 0;
     while m < M {
@@ -604,7 +607,7 @@ unsafe fn store_folded<const M: usize>(
     // SAFETY: each pixel lies in the region, and one thread stores it.
     unsafe {
         bytes::store(&target, (left, y), (middle, is_there(y)), first);
-        bytes::store(&target, (left + apart, y + below), (end, is_there(y + below)), second);
+        bytes::store(&target, (left + pair_offset, y + below), (end, is_there(y + below)), second);
     }
 }
 
@@ -624,7 +627,7 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
         return unsafe { store_folded(pass, parts, place, line, column, y) };
     }
     let left = left_of::<M, KIND>(pass, parts, column);
-    let ((apart, _), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
+    let ((pair_offset, _), wide) = (pair_offset::<M, KIND>(parts, column), wide::<M, KIND>(parts));
     let target = Target::new(pass);
     // SAFETY: each pixel lies in the region, and one thread stores it. The line in shared memory is
     // used as in `load_pair`.
@@ -633,11 +636,11 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
         if within && !share.adds && target.is_simple() {
             let (first, second) = (
                 target.at_plain(left + place.lane, y),
-                target.at_plain(left + apart + place.lane, y),
+                target.at_plain(left + pair_offset + place.lane, y),
             );
             let mut m = 0;
             while m < M {
-                if place.lane + 8 * (m as i32) < apart {
+                if place.lane + 8 * (m as i32) < pair_offset {
                     store(first, 8 * m, line[m].re);
                     store(second, 8 * m, line[m].im);
                 }
@@ -651,15 +654,15 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
                 m += 1;
             }
             let x = left + place.lane;
-            target.write_apart::<M, KIND>((x, y), 8, left + apart, first);
-            target.write_apart::<M, KIND>((x + apart, y), 8, left + wide, second);
+            target.write_strided::<M, KIND>((x, y), 8, left + pair_offset, first);
+            target.write_strided::<M, KIND>((x + pair_offset, y), 8, left + wide, second);
         } else {
             place.store_line(line);
             let mut at = opaque(place.lane);
-            while at < apart {
+            while at < pair_offset {
                 let value = place.load(at, 0);
                 put(&target, pass, share, left + at, y, value.re);
-                put(&target, pass, share, left + apart + at, y, value.im);
+                put(&target, pass, share, left + pair_offset + at, y, value.im);
                 at += 8;
             }
         }

@@ -12,16 +12,16 @@ fn error(
     (width, height, channels): (usize, usize, usize),
     src: Vec<u8>,
 ) -> f64 {
-    let of_bytes = filter.of_bytes().unwrap();
-    let (engine, filter) = (Engine::new(filter, border).unwrap(), &of_bytes.filter);
-    let bytes = Bytes::new(of_bytes, &engine.window());
+    let byte_filter = filter.byte_filter().unwrap();
+    let (engine, filter) = (Engine::new(filter, border).unwrap(), &byte_filter.filter);
+    let bytes = Bytes::new(byte_filter, &engine.window());
     let (terms, order) = match bytes.taps.terms(Factors::of_bytes) {
         Some(terms) => (terms, Order::Terms),
         None => (bytes.taps.factors.as_ref().unwrap().of_bytes().into(), Order::BlockPasses),
     };
     let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
     let (src, mut dst) = (Image::from_vec(src, width, height, channels).unwrap(), dst.view_mut());
-    let resolver = Resolver::new(src.view(), channels, of_bytes, border);
+    let resolver = Resolver::new(src.view(), channels, byte_filter, border);
     let rounder = Rounder::in_f32(&resolver, order);
     let window = engine.window();
     let frame = Frame::new(engine.isa, window, &src.view(), &mut dst, channels);

@@ -9,7 +9,7 @@ const PIXELS: usize = 1 << 15;
 const TAPS: usize = 13;
 
 /// The most taps: a sum of bytes stays below 2^32.
-const MOST_TAPS: usize = 1 << 24;
+const MAX_TAPS: usize = 1 << 24;
 
 /// The most taps, and columns of them, that are added up in 16 bits: a sum of bytes stays below
 /// 2^16.
@@ -18,7 +18,7 @@ const FEW_COLUMNS: usize = 16;
 
 /// Whether adding integers is faster, and their sums have room.
 pub(in crate::cpu) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
-    (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MOST_TAPS && pixels >= PIXELS
+    (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MAX_TAPS && pixels >= PIXELS
 }
 
 /// Whether a window's sums have room in 16 bits, and are worth it.
@@ -35,12 +35,12 @@ pub(in crate::cpu) struct Mean {
 
 impl Mean {
     /// The greatest divisor: see [`Mean::byte`].
-    pub(super) const MOST: u64 = 1 << 28;
+    pub(super) const LIMIT: u64 = 1 << 28;
 
     /// Of taps that are all the same part of a whole number; `None` for others.
     pub(in crate::cpu) fn new(whole: &Whole) -> Option<Self> {
         let (numerator, divisor) = whole.mean()?;
-        (divisor <= Self::MOST).then_some(Self { numerator, divisor })
+        (divisor <= Self::LIMIT).then_some(Self { numerator, divisor })
     }
 
     /// Whether it is computed in 16 bits under this window.
@@ -61,7 +61,7 @@ impl Mean {
     /// The byte of a sum of pixels: their mean, rounded half to even.
     ///
     /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies
-    /// at least `1 / (2 * MOST)`, 2^-29, from one. So to the nearest multiple of 2^-30, a tie is
+    /// at least `1 / (2 * LIMIT)`, 2^-29, from one. So to the nearest multiple of 2^-30, a tie is
     /// one, and nothing else is.
     #[inline(always)]
     pub(super) fn byte(sum: u32, factor: f64) -> u8 {

@@ -92,8 +92,8 @@ fn check(
     (width, height, channels): (usize, usize, usize),
     kind: usize,
 ) {
-    let (window, of_bytes) = (Window::new(filter, border), filter.of_bytes().unwrap());
-    let smooth = Smooth::new(&of_bytes.filter, &window).expect("a filter that is taken");
+    let (window, byte_filter) = (Window::new(filter, border), filter.byte_filter().unwrap());
+    let smooth = Smooth::new(&byte_filter.filter, &window).expect("a filter that is taken");
     let src =
         Image::from_vec(picture(kind, width * height * channels), width, height, channels).unwrap();
     let filtered = channels.min(3);
@@ -109,7 +109,7 @@ fn check(
     }
     for isa in SETS.iter().filter_map(|name| Isa::named(name).ok()) {
         let mut found = Image::<u8>::zeroed(width, height, channels).unwrap();
-        let resolver = Resolver::new(src.view(), filtered, of_bytes, border);
+        let resolver = Resolver::new(src.view(), filtered, byte_filter, border);
         let rounder = Rounder::in_f32(&resolver, Order::BlockPasses);
         let report = Report::default();
         let (call, mut view) = (report.call(0), found.view_mut());

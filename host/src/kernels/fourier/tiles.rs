@@ -19,7 +19,7 @@ pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) ->
         h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
     };
     // Windows in parts: each part reads the sums again; from an H200 alone.
-    const PARTED: Times = Times {
+    const PLANAR: Times = Times {
         h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
         h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
     };
@@ -31,7 +31,7 @@ pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) ->
     let times = match shape.cut(taps).count {
         _ if shape.packing == Packing::Folded => FOLDED,
         1 => PAIRS,
-        _ => PARTED,
+        _ => PLANAR,
     };
     times.on(machine, shape.transformed(taps))
 }
@@ -55,7 +55,7 @@ fn count(parts: &Parts, down: u32) -> u64 {
 /// Tiles in the first and the last column take half as long again, as some of their columns lie
 /// outside the image. Round-robin, a block could get only those, and end last.
 #[cfg(feature = "gpu")]
-fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
+fn are_better_strided(parts: &Parts, down: u32, blocks: u32) -> bool {
     let (across, tiles) = (parts.across as u64, count(parts, down));
     let (each, more) = (tiles / u64::from(blocks), tiles % u64::from(blocks));
     // Twice the time of a block's tiles, in tiles inside the image.
@@ -67,12 +67,12 @@ fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
         of_block.map(|tile| 2 + u64::from(at_edge(tile))).sum()
     };
     let blocks = || 0..u64::from(blocks);
-    let in_turn = blocks().map(|block| time(&mut (block..tiles).step_by(blocks().count()))).max();
+    let strided = blocks().map(|block| time(&mut (block..tiles).step_by(blocks().count()))).max();
     let in_a_row = blocks().map(|block| {
         let first = each * block + block.min(more);
         time(&mut (first..first + each + u64::from(block < more)))
     });
-    in_turn <= in_a_row.max()
+    strided <= in_a_row.max()
 }
 
 impl Launcher for Launch {
@@ -101,9 +101,9 @@ impl Launcher for Launch {
             shared,
         };
         // For bytes only: the times of others were measured round-robin.
-        let in_turn = shape.packing != Packing::Folded
-            || are_better_in_turn(&tiling.parts, tiling.down, blocks);
-        tiling.parts.in_turn = i32::from(in_turn);
+        let strided = shape.packing != Packing::Folded
+            || are_better_strided(&tiling.parts, tiling.down, blocks);
+        tiling.parts.strided = i32::from(strided);
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers);
         // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of

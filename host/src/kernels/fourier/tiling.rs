@@ -1,6 +1,6 @@
 //! How a window and a job are cut into tiles, and the spectra that kernels read.
 
-use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
+use gpu_kernels::abi::{Epilogue, Pass, UncertainList, scalar};
 use gpu_kernels::kernels::fourier::Large;
 use gpu_kernels::kernels::fourier::{
     Parts, fourier_holes,
@@ -152,7 +152,7 @@ impl Tiling {
             noted: if is_tame { 0 } else { stream.holes()? },
             across: if halves { width / wide } else { tiles(width, wide) as i32 },
             halves: i32::from(halves),
-            in_turn: 1,
+            strided: 1,
             tables,
             point: 0.0,
             middle: job.taps.filter().fact::<LeftOut>().middle,
@@ -177,7 +177,7 @@ impl Tiling {
         if self.apart {
             let region = &job.pass.region;
             [pass.dst] = job.scratch(behind, region.y0 as usize..region.y1 as usize, stream)?;
-            (pass.epilogue, pass.doubts) = (Epilogue::NONE, Doubts::NONE);
+            (pass.epilogue, pass.uncertain) = (Epilogue::NONE, UncertainList::NONE);
         }
         Ok(pass)
     }

@@ -20,7 +20,7 @@
 use crate::abi::Pass;
 use crate::device::*;
 use crate::pixel::{
-    self, F16, F32, U8, U16, in_doubt, load_value, note, of_byte, of_half, to_bits, to_bytes,
+    self, F16, F32, U8, U16, is_uncertain, load_value, note, of_byte, of_half, to_bits, to_bytes,
 };
 use crate::tile::ring::{MAX_SHARE, ring_apron, ring_row};
 use crate::tile::view::{Source, Target, finished};
@@ -42,7 +42,7 @@ const fn results_bytes(px: i32, channels: i32, value: i32) -> i32 {
 }
 
 /// Bytes of shared memory of a block whose results have `value` bytes each.
-pub const fn parted_bytes(k: i32, px: i32, channels: i32, value: i32) -> u32 {
+pub const fn planar_bytes(k: i32, px: i32, channels: i32, value: i32) -> u32 {
     let results = if channels == 1 { 0 } else { 2 * ROUND * results_bytes(px, channels, value) };
     (4 * planes_floats(k, px, channels) + results) as u32
 }
@@ -425,7 +425,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
     /// The row lies in the region; no warp still reads that half.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, half: i32, row: i32, y: i32, sums: [f32; PX]) {
-        let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
+        let (scalar, uncertain) = (self.pass.dst.scalar, &self.pass.uncertain);
         // SAFETY: as the caller promised.
         unsafe {
             if scalar == U8 && PX.is_multiple_of(4) && self.is_simple {
@@ -445,12 +445,12 @@ impl<'a, const PX: usize> Results<'a, PX> {
                     self.put_words(half, row, words);
                 }
                 // Without a list, no distance is as great.
-                if greatest >= doubts.near {
+                if greatest >= uncertain.near {
                     self.note_all(y, sums);
                 }
                 return;
             }
-            if doubts.list != 0 {
+            if uncertain.list != 0 {
                 self.note_all(y, sums);
             }
             if self.is_simple {
@@ -479,7 +479,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
         let mut found = 0;
         let mut i = 0;
         while i < PX {
-            found |= if in_doubt(&self.pass.doubts, sums[i]) { 1 << i } else { 0 };
+            found |= if is_uncertain(&self.pass.uncertain, sums[i]) { 1 << i } else { 0 };
             i += 1;
         }
         let mut i = 0;
