@@ -414,7 +414,7 @@ impl<'a> References<'a> {
 
     fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
         if is_of_bytes(self.problem) {
-            return Ok(self.byte_filter());
+            return Ok(self.of_bytes());
         }
         let Shape { width, height, channels } = self.problem.shape;
         if self.oracle.is_empty() {
