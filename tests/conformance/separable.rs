@@ -222,6 +222,8 @@ pub(crate) fn ties(selection: Selection) -> Vec<Group> {
         Window::preset("gaussian:sigma=2"),
         Window::pair("quarters", &[0.25, -0.5, 0.75], &[1.5, 0.5, 2.0]),
         Window::pair("tenths", &[0.1, -0.2, 0.3, 0.5], &[0.4, 0.2, 0.6]),
+        // Out of range for the kernels that scale taps.
+        Window::pair("a large row", &[1e6, -7e5, 2e6], &[1e-7, 3e-7, 2e-7]),
         Window::pair("large", &[1000.1, -2000.3, 999.7], &[77.7, 33.3, -111.0]),
         Window::dense("a mean given whole", 6, 6, &[1.0 / 36.0; 36]),
         Window::random_pair(3, 3, 31),

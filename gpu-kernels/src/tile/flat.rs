@@ -15,8 +15,8 @@
 //!
 //! Results of bytes are bytes or f32; others have the source's type. Limits: no epilogue; rows
 //! begin at multiples of V values (f32: of 16 bytes), less than 2 GiB apart; the border's value has
-//! the source's type. For integers, sums are below 2^22 and taps are 0 or at least 2^-64 (for u16
-//! with a row and a column, 2^-31), so that scaled numbers stay in range.
+//! the source's type. For integers, sums are below 2^22, and taps are 0 or from 2^-64 (for u16 with
+//! a row and a column, 2^-31) to 2^18, so that scaled numbers stay in range.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
@@ -38,6 +38,9 @@ const fn sum_scale(source: u32) -> f32 {
 
 /// The limit of sums: all must stay below it to be rounded.
 pub const MAX_SUM: f32 = 4_194_304.0;
+
+/// The limit of taps: times [`TAP_SCALE`], they are finite.
+pub const MAX_TAP: f32 = f32::from_bits((127 + 18) << 23);
 
 /// The least tap other than 0. Taps are multiples of 2^-23 times the least tap, and so are the sums
 /// of their products with integers. Scaled, they are multiples of `2^-149`, which subnormal numbers

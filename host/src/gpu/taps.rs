@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
-use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
+use gpu_kernels::tile::flat::{MAX_SUM, MAX_TAP, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
@@ -114,7 +114,7 @@ impl TapHomes {
             };
             let least = if is_u16 && scaled != usize::MAX { MIN_TAP_OF_PAIR } else { MIN_TAP };
             let greatest = if is_u16 { f64::from(u16::MAX) } else { f64::from(u8::MAX) };
-            let in_range = |tap: &f32| *tap == 0.0 || (least..MAX_SUM).contains(&tap.abs());
+            let in_range = |tap: &f32| *tap == 0.0 || (least..MAX_TAP).contains(&tap.abs());
             if greatest * self.filter.weight() >= f64::from(MAX_SUM) || !taps.iter().all(in_range) {
                 return Ok(None);
             }
