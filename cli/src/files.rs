@@ -241,7 +241,7 @@ mod tests {
                     picture.describe()
                 );
                 if !matches!(format.name(), "npy" | "raw") {
-                    let behind = match (read_shape.channels, format.behind) {
+                    let behind = match (read_shape.channels, format.extras) {
                         (1 | 3, _) => Vec::new(),
                         (_, Extras::Alpha(kind)) => vec![kind],
                         _ => vec![Extra::Unspecified],
