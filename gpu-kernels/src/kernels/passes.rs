@@ -155,6 +155,7 @@ kernel! {
     /// The row pass. `band` is the address of the row's band.
     fn passes_rows(pass: Pass, window: Window, middle: Middle, band: u64) {
         directive!(".maxnreg 128");
+        let_next_kernel_begin();
         if is_needed(&pass.uncertain) {
             rows(&pass, &window, &middle, band)
         }
@@ -163,6 +164,7 @@ kernel! {
     /// The column pass of one or two products.
     fn passes_columns(pass: Pass, window: Window, first: Column, second: Column, ending: Ending) {
         directive!(".maxnreg 128");
+        let_next_kernel_begin();
         if is_needed(&pass.uncertain) {
             columns(&pass, &window, [&first, &second], &ending)
         }
@@ -171,6 +173,7 @@ kernel! {
     /// Stores the verdict: whether more than `most` results are uncertain, or a segment of the list
     /// overflowed. If so, empties the list. The launch has one block.
     fn passes_verdict(pass: Pass, most: u32) {
+        let_next_kernel_begin();
         verdict(&pass.uncertain, most)
     }
 }

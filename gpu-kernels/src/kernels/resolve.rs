@@ -168,6 +168,7 @@ kernel! {
     /// Resolves the results in the pass's list by a table. `taps` is the address of its digits.
     fn resolve_table(pass: Pass, window: Window, taps: u64, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 72");
+        let_next_kernel_begin();
         each_result(&pass, &window, team, planes, |at, is_there| {
             let part = if is_there { of_table(at, &window, team, taps) } else { 0 };
             added(Sum { high: 0, low: part }, team).byte(&divisor)
@@ -177,6 +178,7 @@ kernel! {
     /// Resolves the results in the pass's list by products.
     fn resolve_products(pass: Pass, window: Window, products: Products, near: Near, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 96");
+        let_next_kernel_begin();
         each_result(&pass, &window, team, planes, |at, is_there| {
             let (mut byte, mut is_open) = (0, is_there);
             // A uniform branch: the condition is the same for the whole launch.

@@ -16,8 +16,9 @@ use crate::problem::rows_read;
 use crate::whole::digit;
 use crate::{Error, Filter, Result, Variant};
 
-/// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
-const SCRATCH: usize = 512 << 20;
+/// The share of a GPU's memory for the intermediate images, unless a band of a few rows needs more.
+/// Bands cost time even if the passes return at once: 5 us each on an H200.
+const SCRATCH_SHARE: u64 = 64;
 
 /// Waves of blocks of a launch, unless a row of results needs more. Few, as the passes mostly
 /// return at once, and each further block costs time.
@@ -99,8 +100,8 @@ pub(crate) fn judge(job: &PassJob<'_>, few: f64, stream: &mut Stream) -> Result<
     unsafe { stream.enqueue(passes_verdict, grid, &(job.pass, most)) }
 }
 
-/// Enqueues both passes, in bands of the region whose intermediate images fit [`SCRATCH`]. If the
-/// pass has a list, they compute only if the last [`judge`] says so.
+/// Enqueues both passes, in bands of the region whose intermediate images fit scratch memory. If
+/// the pass has a list, they compute only if the last [`judge`] says so.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
@@ -109,7 +110,8 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let addresses = bands_in_memory(job)?;
     let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
     // Rows between two bands are computed twice: few, if a band has many times the window's rows.
-    let most = (SCRATCH / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);
+    let scratch = (stream.gpu().info().memory / SCRATCH_SHARE) as usize;
+    let most = (scratch / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);
     let band = (most - (window.rows as usize).min(most - 1)).max(1);
     for first in (region.y0 as usize..region.y1 as usize).step_by(band) {
         let rows = first..(first + band).min(region.y1 as usize);
