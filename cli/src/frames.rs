@@ -113,7 +113,7 @@ impl Reader {
             let here = self.input.position();
             let found = Kind::next(&mut self.input)?;
             match found {
-                Some(next) if next == kind && !self.extras.contains(&(here - self.start)) => {
+                Some(next) if next == kind && !self.behind.contains(&(here - self.start)) => {
                     return self.walk().map(Some);
                 }
                 // A part of the frame before: a JPEG's further picture, or a motion photo's video.
@@ -166,7 +166,7 @@ impl Reader {
         self.ended = cut || whole;
         let mut data = self.input.kept()?;
         if self.kind == Some(Kind::Jpeg) {
-            self.extras = ends::pictures_behind(&mut BufReader::new(&mut data));
+            self.behind = ends::pictures_behind(&mut BufReader::new(&mut data));
             data.rewind()?;
         }
         Ok(Frame { number: self.frames, data, cut, whole })
