@@ -324,8 +324,21 @@ fn word<const WEIGHTS: usize>(sums: &[[i32; 4]; WEIGHTS], first: usize, i: usize
 /// launch has the block shape and the shared memory stated above.
 #[inline(always)]
 unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
+    let mut left = pass.region.aligned_left() + block_x() * ACROSS;
+    while left < pass.region.x1 {
+        // SAFETY: as the caller promised.
+        unsafe { rows_from(pass, window, middle, taps, left) };
+        left += grid_width() * ACROSS;
+    }
+}
+
+/// The block's part of the row pass in the [`ACROSS`] columns from `left` on.
+///
+/// # Safety
+/// As for [`rows`].
+#[inline(always)]
+unsafe fn rows_from(pass: &Pass, window: &Window, middle: &Middle, taps: u64, left: i32) {
     let (source, lane) = (Source::new(pass), thread_x());
-    let left = pass.region.aligned_left() + block_x() * ACROSS;
     let length = band(window.cols);
     let mut top = middle.first_row + block_y() * ROWS_TILE.1 as i32;
     while top < middle.end_row {
@@ -434,8 +447,27 @@ unsafe fn load_bytes(pass: &Pass, row: Row<'_>, left: i32, count: i32) {
 /// As for [`rows`], with `window.rows` taps.
 #[inline(always)]
 unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &Ending) {
+    let mut left = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32;
+    while left < pass.region.x1 {
+        // SAFETY: as the caller promised.
+        unsafe { columns_from(pass, window, terms, ending, left) };
+        left += grid_width() * COLUMNS_TILE.0 as i32;
+    }
+}
+
+/// The block's part of the column pass in the columns of a tile from `left` on.
+///
+/// # Safety
+/// As for [`columns`].
+#[inline(always)]
+unsafe fn columns_from(
+    pass: &Pass,
+    window: &Window,
+    terms: [&Column; 2],
+    ending: &Ending,
+    left: i32,
+) {
     const WEIGHTS: usize = PLANES + DIGITS - 1;
-    let left = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32;
     let length = band(window.rows);
     let mut top = pass.region.y0 + block_y() * ACROSS;
     while top < pass.region.y1 {

@@ -169,13 +169,16 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     super::keep::restore(job, stream)
 }
 
-/// A grid with at most [`WAVES`] times the blocks that the GPU holds; each takes several tiles, one
-/// below the other.
+/// A grid with at most [`WAVES`] times the blocks that the GPU holds, unless there are more planes;
+/// each block takes several tiles.
 fn in_waves(entry: &'static str, grid: Grid, planes: u32, stream: &Stream) -> Result<Grid> {
     let mut grid = stream.gpu().fitting(grid, planes);
     let most = WAVES * stream.gpu().resident_blocks(entry, BLOCK.0 * BLOCK.1, grid.shared)?;
-    let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
-    grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
+    let fewer = |blocks: u32, others: u32| {
+        blocks.min((most / (u64::from(others) * u64::from(planes))).max(1) as u32)
+    };
+    grid.blocks.1 = fewer(grid.blocks.1, grid.blocks.0);
+    grid.blocks.0 = fewer(grid.blocks.0, grid.blocks.1);
     Ok(grid)
 }
 
