@@ -73,8 +73,9 @@ pub const COLUMNS_SHARED: u32 = 4 * (PLANES * COLUMN_GROUPS) as u32 * stride(COL
 /// Words of pixels that a thread loads together, to hide latency.
 const AT_ONCE: usize = 4;
 
-/// Threads of the only block of `passes_verdict`.
-pub const VERDICT_BLOCK: (u32, u32) = (32, 4);
+/// Threads of the only block of `passes_verdict`: one for each segment of a list.
+pub const VERDICT_BLOCK: (u32, u32) = (32, UncertainList::SEGMENTS as u32 / 32);
+const _: () = assert!(VERDICT_BLOCK.1 == 32);
 /// Bytes of shared memory of `passes_verdict`.
 pub const VERDICT_SHARED: u32 = 4 * VERDICT_BLOCK.1;
 
@@ -195,45 +196,43 @@ unsafe fn is_needed(uncertain: &UncertainList) -> bool {
 /// [`VERDICT_SHARED`] bytes of shared memory.
 #[inline(always)]
 unsafe fn verdict(uncertain: &UncertainList, most: u32) {
-    let (shared, thread, threads) =
-        (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
-    let (mut count, mut overflows) = (0, false);
+    let (shared, segment) = (Shared::dynamic(), 32 * thread_y() + thread_x());
     // SAFETY: as the caller promised. The block passes a barrier between a thread's stores and
     // other threads' loads.
     unsafe {
-        let mut segment = thread;
-        while segment < UncertainList::SEGMENTS {
-            let noted = reload_word(uncertain.counter(segment));
-            overflows |= noted > uncertain.capacity;
-            // More than `most + 1` in a segment makes no difference.
-            count += noted.min(most + 1);
-            segment += threads;
-        }
-        let mut apart = opaque(16);
-        while apart > 0 {
-            count += exchange(count, apart as u32);
-            apart /= 2;
-        }
+        let noted = reload_word(uncertain.counter(segment));
+        // More than `most + 1` in a segment makes no difference.
+        let of_warp = sum_of_lanes(noted.min(most + 1));
         if thread_x() == 0 {
-            shared.store(thread_y(), f32::from_bits(count));
+            shared.store(thread_y(), f32::from_bits(of_warp));
         }
-        let overflows = barrier_or(overflows);
-        let (mut all, mut warp) = (0, 0);
-        while warp < block_height() {
-            all += shared.load_word(warp);
-            warp += 1;
-        }
+        let overflows = barrier_or(noted > uncertain.capacity);
+        // As many warps as lanes.
+        let all = sum_of_lanes(shared.load_word(thread_x()));
+        // The same for the whole block.
         let many = overflows || all > most;
-        // `many` is the same for the whole block.
-        let mut segment = thread;
-        while many && segment < UncertainList::SEGMENTS {
+        if many {
             store_words(uncertain.counter(segment), [0]);
-            segment += threads;
         }
-        if thread == 0 {
+        if segment == 0 {
             store_words(uncertain.verdict(), [many as u32]);
         }
     }
+}
+
+/// The sum of a number over the lanes of a warp.
+///
+/// # Safety
+/// All lanes call this.
+#[inline(always)]
+unsafe fn sum_of_lanes(number: u32) -> u32 {
+    let (mut sum, mut apart) = (number, 16);
+    while apart > 0 {
+        // SAFETY: as the caller promised.
+        sum += unsafe { exchange(sum, apart) };
+        apart /= 2;
+    }
+    sum
 }
 
 /// A lane's sums for groups of 8 lines: four for each weight.
