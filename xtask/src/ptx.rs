@@ -114,7 +114,7 @@ const SLACK: u32 = 8;
 ///   tile.
 /// - `separable_matrix_` spills in code for edges and once for each 16 rows, most on compute
 ///   capability 7.5 with de-interleaved channels.
-/// - `passes_columns` spills on compute capability 7.5, outside its loops.
+/// - `passes_` spills on compute capability 7.5 alone.
 /// - `fourier_large_rows_bytes` spills on compute capability 7.5. Its limit leaves room for three
 ///   blocks on a multiprocessor instead of two: 35 us instead of 40.
 /// - `spectra_1024_` and others spill values that are the same for all numbers of a thread, so that
@@ -135,7 +135,7 @@ const SPILLS: [(&str, u32); 22] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("resolve_", 112),
-    ("passes_columns", 48),
+    ("passes_", 192),
     ("fourier_stored_", 160),
     ("fourier_bytes_64", 28),
     ("fourier_large_rows_bytes", 48),
