@@ -76,7 +76,8 @@ struct Facts {
     greatest: Option<f64>,
 }
 
-/// Evaluates an expression in which a name stands for the pixel type of a [`Scalar`](crate::Scalar).
+/// Evaluates an expression in which a name stands for the pixel type of a
+/// [`Scalar`](crate::Scalar).
 ///
 /// ```
 /// use apron::{Pixel, Scalar};
