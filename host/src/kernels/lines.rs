@@ -343,13 +343,11 @@ impl LinePasses {
         }
         Ok(passes)
     }
-}
 
-impl LinePasses {
-    /// How many times as long the kernel for columns in parts, and of sums, takes as the others: a
-    /// multiprocessor has room for one of its blocks. A sum also loads the pixel itself. Measured
-    /// on an H200: gaussian:sigma=1000 and unsharp:sigma=20 of 8192x8192, and unsharp:sigma=10 of
-    /// 6000x4000 with three channels.
+    /// The factor on the time of columns for the kernel that takes parts and sums: a multiprocessor
+    /// has room for one of its blocks. A sum also loads the pixel itself. Measured on an H200:
+    /// gaussian:sigma=1000 and unsharp:sigma=20 of 8192x8192, and unsharp:sigma=10 of 6000x4000
+    /// with three channels.
     fn slower_columns(&self, problem: &Problem) -> f64 {
         match (self.columns.kernel.in_parts, problem.sum.is_some(), problem.side_by_side) {
             (false, ..) => 1.0,

@@ -16,8 +16,8 @@ use crate::problem::rows_read;
 use crate::whole::digit;
 use crate::{Error, Filter, Result, Variant};
 
-/// The share of a GPU's memory for the intermediate images, unless a band of a few rows needs more.
-/// Bands cost time even if the passes return at once: 5 us each on an H200.
+/// The intermediate images get this fraction of a GPU's memory, 1 / 64, unless a band of a few rows
+/// needs more. A band takes 5 us on an H200 even if its passes return at once.
 const SCRATCH_SHARE: u64 = 64;
 
 /// Waves of blocks of a launch, unless a row of results needs more. Few, as the passes mostly
