@@ -325,7 +325,7 @@ mod survival {
         Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
         Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },
         Scenario {
-            name: "auto_opens_beside",
+            name: "auto_opens_in_background",
             settings: "opening=500",
             run: choice::opens_in_background,
         },

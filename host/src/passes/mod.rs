@@ -128,7 +128,7 @@ pub type OnProgress<'a> = &'a (dyn Fn(usize, usize) -> Result<()> + Sync);
 /// Filters `source` into `target`, which has the same shape.
 ///
 /// # Errors
-/// [`Error::HostMemory`] if there is not enough memory for a tile, and the errors of `told`.
+/// [`Error::HostMemory`] if there is not enough memory for a tile, and the errors of `on_progress`.
 ///
 /// # Safety
 /// Every value that shape and strides describe lies in memory that stays valid for the call. Nobody
@@ -140,7 +140,7 @@ pub unsafe fn filter(
     reach: &[Reach],
     sums: &Sums,
     border: Border,
-    told: OnProgress<'_>,
+    on_progress: OnProgress<'_>,
 ) -> Result<()> {
     if source.shape.contains(&0) {
         return Ok(());
@@ -154,7 +154,7 @@ pub unsafe fn filter(
     let run = |buffers: &mut Buffers, job: usize| {
         // SAFETY: the caller's promise; every job writes different results.
         unsafe { problem.run(source, target, &offsets, job, tiles, buffers)? };
-        told(done.fetch_add(1, Ordering::Relaxed) + 1, jobs)
+        on_progress(done.fetch_add(1, Ordering::Relaxed) + 1, jobs)
     };
     let threads =
         Effort::of_work(ADDITION * work as f64 * jobs as f64).threads_now().min(jobs.max(1));

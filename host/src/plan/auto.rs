@@ -420,7 +420,7 @@ pub(crate) enum Verdict {
     /// The GPU would save time, but not yet as much as it costs to open.
     TooLittle,
     /// Enough was lost: the GPU is opened while the CPU runs this call.
-    OpenBeside,
+    OpenInBackground,
     /// It is being opened.
     UnderWay,
     /// This call alone saves more than it costs to open the GPU.
@@ -460,12 +460,14 @@ impl Odds {
             Readiness::Ready => Verdict::NotSetUp,
             // The GPU is open for other plans. Getting ready costs little, and only a trial can
             // tell.
-            Readiness::Closed { cost, .. } if self.tries && cost < OPENING => Verdict::OpenBeside,
+            Readiness::Closed { cost, .. } if self.tries && cost < OPENING => {
+                Verdict::OpenInBackground
+            }
             _ if loss == 0.0 => Verdict::CpuFaster,
             Readiness::UnderWay if loss >= OPENING + self.setup => Verdict::OpenNow,
             Readiness::UnderWay => Verdict::UnderWay,
             Readiness::Closed { cost, .. } if loss >= cost + self.setup => Verdict::OpenNow,
-            Readiness::Closed { cost, lost } if lost + loss >= cost => Verdict::OpenBeside,
+            Readiness::Closed { cost, lost } if lost + loss >= cost => Verdict::OpenInBackground,
             Readiness::Closed { .. } => Verdict::TooLittle,
         }
     }
@@ -484,10 +486,10 @@ impl Odds {
                     ms(cost)
                 )
             }
-            (Verdict::OpenBeside, _) if self.tries => {
+            (Verdict::OpenInBackground, _) if self.tries => {
                 "the GPU is made ready in the background, to measure again which device is faster".into()
             }
-            (Verdict::OpenBeside, _) => {
+            (Verdict::OpenInBackground, _) => {
                 "CPU calls have lost as much time as opening the GPU takes: it is opened in the background".into()
             }
             (Verdict::UnderWay, _) => "the GPU is being opened".into(),
@@ -573,7 +575,7 @@ mod tests {
         // not opened for it.
         let trial =
             |cost| Odds { tries: true, ..odds(1e-5, 5e-5, Readiness::Closed { cost, lost: 0.0 }) };
-        assert_eq!(trial(3e-3).verdict(), Verdict::OpenBeside);
+        assert_eq!(trial(3e-3).verdict(), Verdict::OpenInBackground);
         assert_eq!(trial(OPENING).verdict(), Verdict::CpuFaster);
         // A variant that one of them does not have.
         assert_eq!(odds(9.0, f64::INFINITY, Readiness::Ready).verdict(), Verdict::CpuFaster);
@@ -610,7 +612,7 @@ mod tests {
                 match verdict {
                     Verdict::TooLittle => lost += odds.loss(),
                     // Here nothing else goes on meanwhile.
-                    Verdict::OpenBeside | Verdict::OpenNow => {
+                    Verdict::OpenInBackground | Verdict::OpenNow => {
                         taken += OPENING;
                         open = true;
                     }

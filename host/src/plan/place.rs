@@ -228,7 +228,7 @@ impl Auto {
         let verdict = odds.verdict();
         match verdict {
             Verdict::TooLittle => opening::lose(odds.loss()),
-            Verdict::OpenBeside => opening::open_in_background(),
+            Verdict::OpenInBackground => opening::open_in_background(),
             Verdict::OpenNow => {
                 if let Err(reason) = opening::open() {
                     opening::give_up(reason);
