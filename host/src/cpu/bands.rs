@@ -179,10 +179,9 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let mut from = sums.chunks(columns.len() * self.frame.src.shape().channels + SLACK);
         let from: [&[f32]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
         let from = if self.adds_up() { &from[..count] } else { &[] };
-        let lack = self.terms.lack();
         let outs_now = Outs::Bytes {
             rows: &mut outs[..count],
-            lack: lack as f32,
+            lack: self.terms.lack() as f32,
             limit,
             noted: &mut noted,
             from,
@@ -196,31 +195,42 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let covered =
             allowance.as_mut().is_none_or(|allowance| allowance.covers(results, uncertain, sums));
         if covered {
-            for (row, (noted, out)) in noted
-                .iter_mut()
-                .zip(&mut outs)
-                .enumerate()
-                .filter(|(_, (noted, _))| !noted.is_empty())
-            {
-                let mut sums = (usize::MAX, [0.0; BESIDE]);
-                noted.retain(|&at| {
-                    let first = at / BESIDE * BESIDE;
-                    let sum = || {
-                        if sums.0 != first {
-                            sums = (first, self.column_sums(scratch, first, row));
-                        }
-                        self.point(columns, (y + row, at)) + sums.1[at - first] + lack
-                    };
-                    !rounder.decides(sum, &mut out[at])
-                });
+            for (row, (noted, out)) in noted.iter_mut().zip(&mut outs).enumerate() {
                 if !noted.is_empty() {
-                    let part = (columns.start, y + row);
-                    rounder.resolve(self.frame.isa, part, noted, out, &mut scratch.rounder);
+                    self.resolve(scratch, columns, (y, row), rounder, (noted, out));
                 }
             }
         }
         scratch.noted = noted;
         covered
+    }
+
+    /// Computes the uncertain results of row `y + row`, number `row` of those made last: by the
+    /// columns in f64 if that decides, else by the rounder.
+    fn resolve(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        (y, row): (usize, usize),
+        rounder: &Rounder<'_, f32>,
+        (noted, out): (&mut Vec<usize>, &mut [u8]),
+    ) {
+        let lack = self.terms.lack();
+        let mut sums = (usize::MAX, [0.0; BESIDE]);
+        noted.retain(|&at| {
+            let first = at / BESIDE * BESIDE;
+            let sum = || {
+                if sums.0 != first {
+                    sums = (first, self.column_sums(scratch, first, row));
+                }
+                self.point(columns, (y + row, at)) + sums.1[at - first] + lack
+            };
+            !rounder.decides(sum, &mut out[at])
+        });
+        if !noted.is_empty() {
+            let part = (columns.start, y + row);
+            rounder.resolve(self.frame.isa, part, noted, out, &mut scratch.rounder);
+        }
     }
 
     /// The pixel's own term in f64, for element `at` of row `y`.

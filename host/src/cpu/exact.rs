@@ -110,6 +110,11 @@ impl<'a> Exact<'a> {
         self.terms.iter().all(|term| term.across.is_none())
     }
 
+    /// Parts of a row sum. Pixels under a table have one.
+    fn parts(&self) -> usize {
+        if self.is_table() { 1 } else { PARTS }
+    }
+
     /// Lines of the ring for each row under a window.
     fn lines(&self) -> usize {
         if self.is_table() { 1 } else { PARTS * self.terms.len() }
@@ -154,50 +159,19 @@ impl<'a> Exact<'a> {
         columns: Range<usize>,
         rows: Range<usize>,
     ) -> Result<()> {
-        let Frame { isa, window, src, filtered, .. } = *self.frame;
+        let Frame { window, src, filtered, .. } = *self.frame;
         let channels = src.shape().channels;
         let len = columns.len() * channels;
         scratch.start(self, &columns)?;
-        let (most, lines, cols) = (rows_at_once(window.rows), self.lines(), self.cols());
-        let parts = if self.is_table() { 1 } else { PARTS };
+        let (most, lines) = (rows_at_once(window.rows), self.lines());
         let mut y = rows.start;
         while y < rows.end {
             let count = if rows.end - y >= most { most } else { 1 };
             let places: Vec<_> = (y..y + window.rows + count - 1)
                 .map(|row| self.line(scratch, row) * lines * scratch.line_len)
                 .collect();
-            for part in 0..parts {
-                let mut outs = scratch.sums[part].chunks_mut(len + SLACK);
-                let mut outs: [&mut [f64]; ROWS] =
-                    std::array::from_fn(|_| outs.next().unwrap_or_default());
-                let mut resume = false;
-                for (number, term) in self.terms.iter().enumerate() {
-                    let is_there = |place: &usize| {
-                        scratch.found[place / scratch.line_len + number * parts + part]
-                    };
-                    if !self.is_table() && !places.iter().any(is_there) {
-                        continue;
-                    }
-                    let first = (number * parts + part) * scratch.line_len;
-                    let lines: Vec<_> = places.iter().map(|place| place + first).collect();
-                    isa.run(Tiles {
-                        ring: &scratch.ring,
-                        lines: &lines,
-                        taps: &term.down,
-                        cols,
-                        step: channels,
-                        outs: Outs::Floats(&mut outs[..count]),
-                        len,
-                        ahead: ([std::ptr::null(); ROWS], 0),
-                        resume,
-                        block: usize::MAX,
-                    });
-                    resume = true;
-                }
-                if !resume && !scratch.are_zero[part] {
-                    scratch.sums[part].fill(0.0);
-                }
-                scratch.are_zero[part] = !resume;
+            for part in 0..self.parts() {
+                self.sum(scratch, part, &places, (count, len));
             }
             for i in 0..count {
                 // SAFETY: the rows and columns are this job's own; each part is borrowed once.
@@ -210,6 +184,46 @@ impl<'a> Exact<'a> {
             y += count;
         }
         Ok(())
+    }
+
+    /// Computes a part of the sums of `count` rows of `len` values, over lines at these places of
+    /// the ring and after them.
+    fn sum(
+        &self,
+        scratch: &mut Scratch,
+        part: usize,
+        places: &[usize],
+        (count, len): (usize, usize),
+    ) {
+        let mut outs = scratch.sums[part].chunks_mut(len + SLACK);
+        let mut outs: [&mut [f64]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        let mut resume = false;
+        for (number, term) in self.terms.iter().enumerate() {
+            let line = number * self.parts() + part;
+            let is_there = |place: &usize| scratch.found[place / scratch.line_len + line];
+            if !self.is_table() && !places.iter().any(is_there) {
+                continue;
+            }
+            let first = line * scratch.line_len;
+            let lines: Vec<_> = places.iter().map(|place| place + first).collect();
+            self.frame.isa.run(Tiles {
+                ring: &scratch.ring,
+                lines: &lines,
+                taps: &term.down,
+                cols: self.cols(),
+                step: self.frame.src.shape().channels,
+                outs: Outs::Floats(&mut outs[..count]),
+                len,
+                ahead: ([std::ptr::null(); ROWS], 0),
+                resume,
+                block: usize::MAX,
+            });
+            resume = true;
+        }
+        if !resume && !scratch.are_zero[part] {
+            scratch.sums[part].fill(0.0);
+        }
+        scratch.are_zero[part] = !resume;
     }
 
     /// Stores the sums of row `y`, number `i` of those computed together.
@@ -325,7 +339,7 @@ impl Scratch {
             resize(&mut self.pairs, pairs)?;
             resize(&mut self.digits, DIGITS * (len + SLACK))?;
         }
-        for sums in &mut self.sums[..if is_table { 1 } else { PARTS }] {
+        for sums in &mut self.sums[..exact.parts()] {
             resize(sums, ROWS * (len + SLACK))?;
         }
         self.held.clear();

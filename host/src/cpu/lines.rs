@@ -21,59 +21,40 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         term: usize,
         y: usize,
     ) -> usize {
-        let Shape { height, channels, .. } = self.frame.src.shape();
+        let height = self.frame.src.shape().height;
         let source = self.frame.window.row(y, 0, height);
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
-        let all = self.terms_per_ring() * scratch.line_len;
-        let at = slot * all;
-        let Ring { lines, held, .. } = &mut scratch.rings[term];
-        if held[slot] == name {
-            return at;
+        let at = slot * self.terms_per_ring() * scratch.line_len;
+        if scratch.rings[term].held[slot] != name {
+            scratch.rings[term].held[slot] = name;
+            self.load(scratch, columns, (term, at), source);
         }
-        held[slot] = name;
-        let lines = &mut lines[at..][..all];
-        let passes = &self.terms.passes[term..];
-        let (row, len) = (source.map(|y| self.frame.src.row(y)), columns.len() * channels);
-        let outside = self.frame.window.border_value;
+        at
+    }
+
+    /// Computes the line at `at` in a term's ring, from row `source` of the image or from outside.
+    fn load(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        (term, at): (usize, usize),
+        source: Option<usize>,
+    ) {
+        let channels = self.frame.src.shape().channels;
+        let terms = self.terms_per_ring();
+        let lines = &mut scratch.rings[term].lines[at..][..terms * scratch.line_len];
+        let passes = &self.terms.passes[term..][..terms];
+        let row = source.map(|y| self.frame.src.row(y));
         let padding = Padding {
             first: columns.start,
             window: &self.frame.window,
             inside: &scratch.inside,
             sides: &scratch.sides,
         };
-        let passes = &passes[..self.terms_per_ring()];
         if let Some(read) = self.pairs_read(columns) {
-            // Pairs inside the image come from there; of its bytes only those beside its edges are
-            // copied.
-            let ends = |row: &[S], out: &mut [u8]| {
-                let (row, last) = (S::bytes(row).unwrap_or_default(), out.len() - channels);
-                out[..channels].copy_from_slice(&row[..channels]);
-                out[last..].copy_from_slice(&row[last..]);
-            };
-            padding.pad(
-                row,
-                channels,
-                outside as u8,
-                &mut scratch.bytes,
-                |value| value.to_f32() as u8,
-                ends,
-            );
-            let pairs = &mut scratch.pairs[..read];
-            let mut pair = |values: &[u8], part: Range<usize>| {
-                self.frame.isa.run(Pair { values, step: channels, pairs: &mut pairs[part] });
-            };
-            match row.and_then(|row| S::bytes(padding.part(row, channels))) {
-                Some(part) => {
-                    let first = padding.inside.start * channels;
-                    let last = first + part.len() - channels;
-                    pair(&scratch.bytes, 0..first);
-                    pair(part, first..last);
-                    pair(&scratch.bytes[last..], last..read);
-                }
-                None => pair(&scratch.bytes, 0..read),
-            }
+            self.pair(&padding, row, &mut scratch.bytes, &mut scratch.pairs[..read]);
         }
         if passes.iter().any(|passes| passes.whole.is_none()) {
             let out =
@@ -82,36 +63,63 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
             let of = |value: f32| value - middle;
             let widen =
                 |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
-            padding.pad(row, channels, of(outside), out, |value| of(value.to_f32()), widen);
+            let outside = of(self.frame.window.border_value);
+            padding.pad(row, channels, outside, out, |value| of(value.to_f32()), widen);
         }
-        for (line, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
+        let len = columns.len() * channels;
+        for (out, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
             let Some(taps) = passes.across else { break };
-            if let Some(row) = passes.whole {
-                self.frame.isa.run(RowSums {
-                    row,
-                    pairs: &scratch.pairs,
-                    channels,
-                    out: line,
-                    len,
-                });
-                continue;
+            match passes.whole {
+                Some(row) => {
+                    let pairs = &scratch.pairs;
+                    self.frame.isa.run(RowSums { row, pairs, channels, out, len });
+                }
+                None => self.across(taps, &scratch.across, out, len),
             }
-            let ring = &scratch.across;
-            let mut outs = [line];
-            self.frame.isa.run(Tiles {
-                ring,
-                lines: &[0],
-                taps,
-                cols: taps.len(),
-                step: channels,
-                outs: Outs::Floats(&mut outs),
-                len,
-                ahead: ([std::ptr::null(); ROWS], 0),
-                resume: false,
-                block: self.row_block,
-            });
         }
-        at
+    }
+
+    /// Makes pairs of a row of bytes. Pairs inside the image come from its row; of that row, only
+    /// the bytes beside the edges are copied.
+    fn pair(&self, padding: &Padding<'_>, row: Option<&[S]>, bytes: &mut [u8], pairs: &mut [u32]) {
+        let channels = self.frame.src.shape().channels;
+        let outside = self.frame.window.border_value as u8;
+        let ends = |row: &[S], out: &mut [u8]| {
+            let (row, last) = (S::bytes(row).unwrap_or_default(), out.len() - channels);
+            out[..channels].copy_from_slice(&row[..channels]);
+            out[last..].copy_from_slice(&row[last..]);
+        };
+        padding.pad(row, channels, outside, bytes, |value| value.to_f32() as u8, ends);
+        let read = pairs.len();
+        let mut pair = |values: &[u8], part: Range<usize>| {
+            self.frame.isa.run(Pair { values, step: channels, pairs: &mut pairs[part] });
+        };
+        match row.and_then(|row| S::bytes(padding.part(row, channels))) {
+            Some(part) => {
+                let first = padding.inside.start * channels;
+                let last = first + part.len() - channels;
+                pair(bytes, 0..first);
+                pair(part, first..last);
+                pair(&bytes[last..], last..read);
+            }
+            None => pair(bytes, 0..read),
+        }
+    }
+
+    /// The row pass in f32 over a padded row.
+    fn across(&self, taps: &[f32], padded: &[f32], out: &mut [f32], len: usize) {
+        self.frame.isa.run(Tiles {
+            ring: padded,
+            lines: &[0],
+            taps,
+            cols: taps.len(),
+            step: self.frame.src.shape().channels,
+            outs: Outs::Floats(&mut [out]),
+            len,
+            ahead: ([std::ptr::null(); ROWS], 0),
+            resume: false,
+            block: self.row_block,
+        });
     }
 }
 

@@ -5,12 +5,14 @@
 //! tile that spectra leave is one channel of a job. The kernel is the same, [`Tiles`], over a ring
 //! of lines of this channel alone.
 
+use std::ops::Range;
+
 use super::channel::{ReadChannel, StoreChannel};
 use super::real::Real;
 use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
-use crate::image::{ImageView, Pixel};
+use crate::image::{ImageView, Pixel, Shape};
 use crate::progress::Report;
 use crate::simd::Isa;
 use crate::window::Window;
@@ -39,6 +41,17 @@ struct Ring<E> {
     sums: Vec<E>,
     /// The image column under each place of a line.
     under: Vec<Option<usize>>,
+}
+
+impl<E: Real> Ring<E> {
+    /// Makes room for lines of so many numbers, in the first call.
+    fn start(&mut self, numbers: usize) -> Result<()> {
+        if self.lines.is_empty() {
+            self.lines = crate::memory::zeroed(numbers)?;
+            self.sums = crate::memory::zeroed(ROWS * (STRIP + SLACK))?;
+        }
+        Ok(())
+    }
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
@@ -76,25 +89,21 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         &self,
         ring: &mut Ring<E>,
         (left, top): (usize, usize),
-        columns: std::ops::Range<usize>,
+        columns: Range<usize>,
         rows: &mut [&mut [D]],
     ) -> Result<()> {
         let (window, channels) = (self.window, self.src.shape().channels);
         let most = rows_at_once(window.rows);
         let slots = window.rows + most - 1;
         let line = STRIP + window.cols - 1 + MARGIN;
-        if ring.lines.is_empty() {
-            ring.lines = crate::memory::zeroed(slots * line)?;
-            ring.sums = crate::memory::zeroed(ROWS * (STRIP + SLACK))?;
-        }
-        let Ring { lines, places, sums, under } = ring;
         let first = left + columns.start;
+        ring.start(slots * line)?;
+        let Ring { lines, places, sums, under } = ring;
         let width = self.src.shape().width;
         under.clear();
         under.extend(
             (first..first + columns.len() + window.cols - 1).map(|x| window.column(x, 0, width)),
         );
-        let within = (first.saturating_sub(window.anchor_x)).min(width - 1) * channels;
         let last = top + rows.len() + window.rows - 2;
         let (mut y, mut known) = (0, 0);
         while y < rows.len() {
@@ -111,11 +120,6 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 );
             }
             known = end;
-            // The next call's lines are read from afar meanwhile.
-            let ahead = std::array::from_fn(|i| {
-                let source = window.row((top + end + i).min(last), 0, self.src.shape().height);
-                source.map_or(std::ptr::null(), |row| self.src.row(row)[within..].as_ptr().cast())
-            });
             places.clear();
             places.extend((y..end).map(|number| number % slots * line));
             let mut outs = sums.chunks_mut(STRIP + SLACK);
@@ -129,22 +133,41 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 step: 1,
                 outs: Outs::Floats(&mut outs[..count]),
                 len: columns.len(),
-                ahead: (ahead, channels * size_of::<S>()),
+                // The next call's lines are read from afar meanwhile.
+                ahead: (self.ahead(first, top + end, last), channels * size_of::<S>()),
                 resume: false,
                 block: usize::MAX,
             });
-            for (row, sums) in rows[y..].iter_mut().zip(&mut outs[..count]) {
-                let out = &mut row[columns.start * channels..columns.end * channels];
-                self.isa.run(StoreChannel {
-                    sums: &mut sums[..columns.len()],
-                    out,
-                    channels,
-                    channel: self.channel,
-                });
-            }
+            self.store(&mut outs[..count], &columns, &mut rows[y..]);
             y += count;
         }
         Ok(())
+    }
+
+    /// The stored pixels that a window at column `left` begins with, in the rows from `next` on, at
+    /// most in row `last`; null outside the image.
+    fn ahead(&self, left: usize, next: usize, last: usize) -> [*const u8; ROWS] {
+        let Shape { width, height, channels } = self.src.shape();
+        let within = left.saturating_sub(self.window.anchor_x).min(width - 1) * channels;
+        std::array::from_fn(|i| {
+            let source = self.window.row((next + i).min(last), 0, height);
+            source.map_or(std::ptr::null(), |row| self.src.row(row)[within..].as_ptr().cast())
+        })
+    }
+
+    /// Stores rows of sums in some columns of the rows of results.
+    fn store<D: Pixel>(
+        &self,
+        sums: &mut [&mut [E]],
+        columns: &Range<usize>,
+        rows: &mut [&mut [D]],
+    ) {
+        let (channels, channel) = (self.src.shape().channels, self.channel);
+        for (row, sums) in rows.iter_mut().zip(sums) {
+            let out = &mut row[columns.start * channels..columns.end * channels];
+            let sums = &mut sums[..columns.len()];
+            self.isa.run(StoreChannel { sums, out, channels, channel });
+        }
     }
 
     /// Fills a line with the pixels of a row of the image, or with the border's value where there

@@ -68,14 +68,7 @@ fn run(
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let (reach, border) = (smooth.reach, (window.border_value as u8, channels));
-    // As wide and as high as the greater of both passes, with taps of zero.
-    let around = Window {
-        cols: 2 * reach + 1,
-        rows: 2 * reach + 1,
-        anchor_x: reach,
-        anchor_y: reach,
-        ..*window
-    };
+    let around = around(window, reach);
     let spread = smooth.spread(channels);
     let band = band(height, around.rows, 1, stage.cut_for());
     let stride = dst.stride();
@@ -84,10 +77,7 @@ fn run(
         for (y, out) in (index * band..).zip(rows) {
             let Scratch { outside, lines, sides, masks, uncertain, left, rounder: memory } =
                 &mut *scratch;
-            let mut under: [&[u8]; ROWS] = [&[]; ROWS];
-            for (row, under) in under.iter_mut().take(around.rows).enumerate() {
-                *under = around.row(y, row, height).map_or(&outside[..], |y| src.row(y));
-            }
+            let under = under(&around, src, outside, y);
             // Within a page the processor prefetches by itself.
             let below = around.row(y + 1, around.rows - 1, height).filter(|_| out.len() > PAGE);
             let ahead =
@@ -120,6 +110,25 @@ fn run(
             window.restore(src, filtered, &(0..width), y, out);
         }
         Ok(())
+    })
+}
+
+/// A window as wide and as high as the greater of both passes, with taps of zero.
+fn around(window: &Window, reach: usize) -> Window {
+    let side = 2 * reach + 1;
+    Window { cols: side, rows: side, anchor_x: reach, anchor_y: reach, ..*window }
+}
+
+/// The rows under the window of row `y`. A row that is not in the image is `outside`.
+fn under<'a>(
+    window: &Window,
+    src: &'a ImageView<'_, u8>,
+    outside: &'a [u8],
+    y: usize,
+) -> [&'a [u8]; ROWS] {
+    std::array::from_fn(|row| match row < window.rows {
+        true => window.row(y, row, src.shape().height).map_or(outside, |y| src.row(y)),
+        false => &[],
     })
 }
 
@@ -190,6 +199,18 @@ fn aligned(numbers: usize) -> Result<Vec<Aligned>> {
 }
 
 impl Lines {
+    /// Where the sums of the first even and of the first odd element are.
+    ///
+    /// # Safety
+    /// Each line has more than [`BEFORE`] numbers.
+    #[inline(always)]
+    unsafe fn starts(&mut self) -> [*mut u16; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            [&mut self.even, &mut self.odd].map(|line| line.as_mut_ptr().cast::<u16>().add(BEFORE))
+        }
+    }
+
     /// The sum of an element; those on the left have negative numbers.
     #[inline(always)]
     fn at(&mut self, element: isize) -> &mut u16 {
@@ -231,36 +252,43 @@ impl Vectorized for Row<'_> {
 impl Row<'_> {
     /// Both passes.
     #[inline(always)]
-    fn sum<L: Lanes, const K: usize>(self) -> usize {
-        let Self {
-            smooth,
-            under,
-            ahead,
-            lines,
-            sides,
-            border: (value_outside, channels),
-            masks,
-            uncertain,
-            out,
-        } = self;
-        let (len, bytes) = (out.len(), 2 * L::Words::LEN);
-        let (whole, blocks) = (len / bytes * bytes, len.div_ceil(bytes));
-        let numbers = 32 * lines.even.len().min(lines.odd.len());
-        assert!(under[..=2 * K].iter().all(|row| row.len() == len) && K * channels < BEFORE);
-        assert!(numbers >= BEFORE + len.div_ceil(2) + AFTER && masks.len() >= blocks);
+    fn sum<L: Lanes, const K: usize>(mut self) -> usize {
+        let (len, bytes) = (self.out.len(), 2 * L::Words::LEN);
+        let blocks = len.div_ceil(bytes);
+        let numbers = 32 * self.lines.even.len().min(self.lines.odd.len());
+        assert!(self.under[..=2 * K].iter().all(|row| row.len() == len));
+        assert!(K * self.border.1 < BEFORE);
+        assert!(numbers >= BEFORE + len.div_ceil(2) + AFTER && self.masks.len() >= blocks);
         const { assert!(2 * L::Words::LEN <= 64) };
 
-        // SAFETY: this is in `Vectorized::run`. Whole blocks lie in the rows, and the last one is
-        // taken from copies. A line has numbers for all blocks, and for less than a cache line
-        // before and after them, as is asserted.
+        // SAFETY: this is in `Vectorized::run`. The rows are as long as the results, a line has
+        // numbers for all blocks, and for less than a cache line before and after them, as is
+        // asserted.
         unsafe {
-            let (even, odd) =
-                (lines.even.as_mut_ptr().cast::<u16>(), lines.odd.as_mut_ptr().cast::<u16>());
-            let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
-            let taps = Taps::<L::Words, K>::new(&smooth.column);
-            let lines_under = under.map(<[u8]>::as_ptr);
+            self.column_pass::<L, K>();
+            self.fill_sides();
+            self.row_pass::<L, K>();
+        }
+        places(&self.masks[..blocks], bytes, self.uncertain)
+    }
+
+    /// Leaves the sums of columns in the lines.
+    ///
+    /// # Safety
+    /// As for [`Words`]; the first `2 * K + 1` rows are as long as the results, and the lines have
+    /// [`BEFORE`] numbers and then those of all blocks.
+    #[inline(always)]
+    unsafe fn column_pass<L: Lanes, const K: usize>(&mut self) {
+        let (len, bytes) = (self.out.len(), 2 * L::Words::LEN);
+        let whole = len / bytes * bytes;
+        // SAFETY: the caller's promise. Whole blocks lie in the rows, and the last one is taken
+        // from copies.
+        unsafe {
+            let [even, odd] = self.lines.starts();
+            let taps = Taps::<L::Words, K>::new(&self.smooth.column);
+            let lines_under = self.under.map(<[u8]>::as_ptr);
             for at in (0..whole).step_by(bytes) {
-                for ahead in ahead.into_iter().flatten() {
+                for ahead in self.ahead.into_iter().flatten() {
                     L::prefetch(ahead.wrapping_add(at));
                 }
                 let sums = taps.column(&lines_under, at);
@@ -269,7 +297,7 @@ impl Row<'_> {
             }
             if whole < len {
                 let mut rest = [[0; 64]; ROWS];
-                rest.iter_mut().zip(&under[..=2 * K]).for_each(|(rest, row)| {
+                rest.iter_mut().zip(&self.under[..=2 * K]).for_each(|(rest, row)| {
                     rest[..len - whole].copy_from_slice(&row[whole..]);
                 });
                 let sums = taps.column(&rest.each_ref().map(|rest| rest.as_ptr()), 0);
@@ -277,20 +305,34 @@ impl Row<'_> {
                 sums[1].store(odd.add(whole / 2));
             }
         }
+    }
 
+    /// The sums of columns beside the image.
+    #[inline(always)]
+    fn fill_sides(&mut self) {
         // The sum of a column outside.
         let mut outside = None;
-        for &(element, copied) in sides {
-            *lines.at(element) = match copied {
-                Some(copied) => *lines.at(copied as isize),
-                None => *outside.get_or_insert_with(|| smooth.column_of(value_outside)),
+        for &(element, copied) in self.sides {
+            *self.lines.at(element) = match copied {
+                Some(copied) => *self.lines.at(copied as isize),
+                None => *outside.get_or_insert_with(|| self.smooth.column_of(self.border.0)),
             };
         }
+    }
 
-        // SAFETY: as above.
+    /// Sums the lines up to results, with a bit for each uncertain one.
+    ///
+    /// # Safety
+    /// As for [`Words`]; the lines have [`BEFORE`] numbers, then those of all blocks and of `K`
+    /// pixels. So many pixels have fewer than [`BEFORE`] numbers.
+    #[inline(always)]
+    unsafe fn row_pass<L: Lanes, const K: usize>(&mut self) {
+        let Self { smooth, lines, border: (_, channels), masks, out, .. } = self;
+        let (len, bytes) = (out.len(), 2 * L::Words::LEN);
+        let whole = len / bytes * bytes;
+        // SAFETY: the caller's promise.
         unsafe {
-            let (even, odd) = (lines.even.as_ptr().cast::<u16>(), lines.odd.as_ptr().cast::<u16>());
-            let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
+            let [even, odd] = lines.starts().map(<*mut u16>::cast_const);
             let taps = Taps::<L::Words, K>::new(&smooth.row);
             let limits =
                 (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.margin) * 0x101));
@@ -298,7 +340,7 @@ impl Row<'_> {
             // and at odd ones.
             let mut beside = [[[even; 2]; K]; 2];
             for (parity, beside) in (0..).zip(&mut beside) {
-                for (step, beside) in (channels as isize..).step_by(channels).zip(beside) {
+                for (step, beside) in (*channels as isize..).step_by(*channels).zip(beside) {
                     *beside = [parity - step, parity + step].map(|element| {
                         let line = if element % 2 == 0 { even } else { odd };
                         line.offset(element.div_euclid(2))
@@ -316,10 +358,9 @@ impl Row<'_> {
                 let mut rest = [0; 64];
                 results.store_bytes(rest.as_mut_ptr());
                 out[whole..].copy_from_slice(&rest[..len - whole]);
-                masks[blocks - 1] = uncertain & ((1 << (len - whole)) - 1);
+                masks[whole / bytes] = uncertain & ((1 << (len - whole)) - 1);
             }
         }
-        places(&masks[..blocks], bytes, uncertain)
     }
 }
 

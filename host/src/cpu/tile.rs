@@ -66,6 +66,75 @@ impl<E: Float> Outs<'_, '_, E> {
         least.unwrap_or(0)
     }
 
+    /// The sums that a tile starts with: its own floats to `resume`, the sums that bytes go on
+    /// from, or zero. Its columns begin at `at`.
+    ///
+    /// # Safety
+    /// There are `R` rows, and each has, from `at` on, as many floats as `V` vectors.
+    #[inline(always)]
+    unsafe fn start<L: Vector<Float = E>, const R: usize, const V: usize>(
+        &self,
+        at: usize,
+        resume: bool,
+    ) -> [[L; V]; R] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [[L::splat(E::default()); V]; R];
+            match self {
+                Self::Floats(outs) if resume => {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] =
+                                L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                        }
+                    }
+                }
+                Self::Bytes { from, .. } if !from.is_empty() => {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] =
+                                L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            sums
+        }
+    }
+
+    /// Stores all rows of a tile, as `store` does.
+    ///
+    /// # Safety
+    /// There are `R` rows, and each has room for all sums from `at` on.
+    #[inline(always)]
+    unsafe fn store_all<L: Vector<Float = E>, const R: usize, const V: usize>(
+        &mut self,
+        columns: (usize, usize),
+        sums: &[[L; V]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Not a loop, so that the sums stay in registers.
+            self.store(0, columns, &sums[0]);
+            if R > 1 {
+                self.store(1, columns, &sums[1 % R]);
+            }
+            if R > 2 {
+                self.store(2, columns, &sums[2 % R]);
+            }
+            if R > 3 {
+                self.store(3, columns, &sums[3 % R]);
+            }
+            if R > 4 {
+                self.store(4, columns, &sums[4 % R]);
+            }
+            if R > 5 {
+                self.store(5, columns, &sums[5 % R]);
+            }
+        }
+    }
+
     /// Stores a row of a tile, of which the columns before `new` have been stored already.
     ///
     /// # Safety
@@ -259,46 +328,13 @@ impl<E: Float> Tiles<'_, '_, E> {
         // SAFETY: the caller's promise. Lines 0 to rows + R - 2 are used, and of the taps only
         // those that lie on each.
         unsafe {
-            let mut sums = [[L::splat(E::default()); V]; R];
-            match &self.outs {
-                Outs::Floats(outs) if self.resume => {
-                    for r in 0..R {
-                        for v in 0..V {
-                            sums[r][v] =
-                                L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
-                        }
-                    }
-                }
-                Outs::Bytes { from, .. } if !from.is_empty() => {
-                    for r in 0..R {
-                        for v in 0..V {
-                            sums[r][v] =
-                                L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
-                        }
-                    }
-                }
-                _ => {}
-            }
+            let mut sums = self.outs.start::<L, R, V>(at, self.resume);
             // Blocks are added to the totals; else the sums go on from them.
             let mut totals = sums;
             if MODE == BY_BLOCKS {
                 sums = [[L::splat(E::default()); V]; R];
             }
-            if R > 1 {
-                self.line::<L, R, V, 0, 1, MODE>(0, at, &mut sums);
-            }
-            if R > 2 {
-                self.line::<L, R, V, 0, 2, MODE>(1, at, &mut sums);
-            }
-            if R > 3 {
-                self.line::<L, R, V, 0, 3, MODE>(2, at, &mut sums);
-            }
-            if R > 4 {
-                self.line::<L, R, V, 0, 4, MODE>(3, at, &mut sums);
-            }
-            if R > 5 {
-                self.line::<L, R, V, 0, 5, MODE>(4, at, &mut sums);
-            }
+            self.upper_lines::<L, R, V, MODE>(at, &mut sums);
             let mut first = R - 1;
             loop {
                 let end = if MODE == BY_BLOCKS {
@@ -320,21 +356,7 @@ impl<E: Float> Tiles<'_, '_, E> {
                     }
                 }
             }
-            if R > 1 {
-                self.line::<L, R, V, 1, R, MODE>(rows, at, &mut sums);
-            }
-            if R > 2 {
-                self.line::<L, R, V, 2, R, MODE>(rows + 1, at, &mut sums);
-            }
-            if R > 3 {
-                self.line::<L, R, V, 3, R, MODE>(rows + 2, at, &mut sums);
-            }
-            if R > 4 {
-                self.line::<L, R, V, 4, R, MODE>(rows + 3, at, &mut sums);
-            }
-            if R > 5 {
-                self.line::<L, R, V, 5, R, MODE>(rows + 4, at, &mut sums);
-            }
+            self.lower_lines::<L, R, V, MODE>(at, rows, &mut sums);
             if MODE == BY_BLOCKS {
                 for r in 0..R {
                     for v in 0..V {
@@ -342,22 +364,79 @@ impl<E: Float> Tiles<'_, '_, E> {
                     }
                 }
             }
-            // Not a loop, so that the sums stay in registers.
-            self.outs.store(0, (at, new), &sums[0]);
+            self.outs.store_all((at, new), &sums);
+        }
+    }
+
+    /// Adds the lines that lie under the first rows of output only.
+    ///
+    /// # Safety
+    /// As for `tile`.
+    #[inline(always)]
+    unsafe fn upper_lines<
+        L: Vector<Float = E>,
+        const R: usize,
+        const V: usize,
+        const MODE: Mode,
+    >(
+        &self,
+        at: usize,
+        sums: &mut [[L; V]; R],
+    ) {
+        // SAFETY: the caller's promise: line `l` holds tap row `l - r` of each output row `r` up to
+        // `l`.
+        unsafe {
             if R > 1 {
-                self.outs.store(1, (at, new), &sums[1 % R]);
+                self.line::<L, R, V, 0, 1, MODE>(0, at, sums);
             }
             if R > 2 {
-                self.outs.store(2, (at, new), &sums[2 % R]);
+                self.line::<L, R, V, 0, 2, MODE>(1, at, sums);
             }
             if R > 3 {
-                self.outs.store(3, (at, new), &sums[3 % R]);
+                self.line::<L, R, V, 0, 3, MODE>(2, at, sums);
             }
             if R > 4 {
-                self.outs.store(4, (at, new), &sums[4 % R]);
+                self.line::<L, R, V, 0, 4, MODE>(3, at, sums);
             }
             if R > 5 {
-                self.outs.store(5, (at, new), &sums[5 % R]);
+                self.line::<L, R, V, 0, 5, MODE>(4, at, sums);
+            }
+        }
+    }
+
+    /// Adds the lines that lie under the last rows of output only.
+    ///
+    /// # Safety
+    /// As for `tile`.
+    #[inline(always)]
+    unsafe fn lower_lines<
+        L: Vector<Float = E>,
+        const R: usize,
+        const V: usize,
+        const MODE: Mode,
+    >(
+        &self,
+        at: usize,
+        rows: usize,
+        sums: &mut [[L; V]; R],
+    ) {
+        // SAFETY: the caller's promise: line `rows + l` holds tap row `rows + l - r` of each output
+        // row `r` above `l`.
+        unsafe {
+            if R > 1 {
+                self.line::<L, R, V, 1, R, MODE>(rows, at, sums);
+            }
+            if R > 2 {
+                self.line::<L, R, V, 2, R, MODE>(rows + 1, at, sums);
+            }
+            if R > 3 {
+                self.line::<L, R, V, 3, R, MODE>(rows + 2, at, sums);
+            }
+            if R > 4 {
+                self.line::<L, R, V, 4, R, MODE>(rows + 3, at, sums);
+            }
+            if R > 5 {
+                self.line::<L, R, V, 5, R, MODE>(rows + 4, at, sums);
             }
         }
     }

@@ -190,9 +190,6 @@ fn of_view(filter: &Filter) -> f64 {
 
 /// [`of_sums`] without what the view is off.
 fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
-    let count = |taps: &[f64]| taps.iter().filter(|&&tap| tap != 0.0).count() as f64;
-    let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: false };
-
     match (order, filter.separated()) {
         (Order::TwoPasses, None) if filter.sum().is_some() => {
             filter.sum().map_or(f64::INFINITY, |sum| of_terms_in_f32(filter, sum))
@@ -205,60 +202,65 @@ fn of_rounded_sums(filter: &Filter, order: Order) -> f64 {
                 * GREATEST
         }
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum)),
-        (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
-            let (across, block) = match order {
-                Order::BlockPasses => {
-                    (RowPass::of_bytes(row, column.len()), column_block(column.len()))
-                }
-                _ => (RowPass::in_f32(row, usize::MAX), usize::MAX),
-            };
-            let (row_weight, column_weight) = (weight(row), weight(column));
-            let taps_loss = factors_loss(filter, (row, column), &across);
-            let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
-            let row_exact = is_exact(row_weight, row_bit);
-            if row_exact
-                && taps_loss == 0.0
-                && is_exact(row_weight * column_weight, row_bit + column_bit)
-            {
-                return 0.0;
-            }
-            let mut down = PartialSum { signed: true, ..nothing };
-            let (in_rows, row_steps) =
-                if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
-            let partials =
-                in_rows * column_weight + across.greatest * down.add_column(column, block);
-            let rounding = UNIT_ROUNDOFF
-                * partials
-                * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
-            let error = (rounding + taps_loss) * GREATEST
-                + UNDERFLOW * (row_steps * column_weight + count(column));
-            let lack = across.lack(row, column);
-            added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
+        (Order::TwoPasses, Some((row, column))) => {
+            let across = RowPass::in_f32(row, usize::MAX);
+            of_two_passes(filter, (row, column), &across, usize::MAX)
         }
-        _ => {
-            let (mut steps, mut taps_weight, mut taps_loss, mut bit) = (0.0, 0.0, 0.0, i32::MAX);
-            let (mut partial, mut partials) = (nothing, 0.0);
-            for_each_row(filter, |taps| {
-                steps += count(taps);
-                taps_weight += weight(taps);
-                taps_loss += loss(taps);
-                bit = bit.min(lowest_bit(taps));
-                if order == Order::ByRows {
-                    partials += partial.add_blocks(taps, taps.len());
-                } else {
-                    partials += partial.add_all(taps);
-                }
-            });
-            if taps_loss == 0.0 && is_exact(taps_weight, bit) {
-                return 0.0;
-            }
-            // Adding row sums takes no more roundings than there are taps, except for empty rows.
-            let rounding = UNIT_ROUNDOFF
-                * partials
-                * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
-            (rounding + taps_loss) * GREATEST + UNDERFLOW * steps
+        (Order::BlockPasses, Some((row, column))) => {
+            let across = RowPass::of_bytes(row, column.len());
+            of_two_passes(filter, (row, column), &across, column_block(column.len()))
         }
+        _ => of_all_taps(filter, order == Order::ByRows),
     }
+}
+
+/// [`of_rounded_sums`] for a row pass and a column pass that takes a block of taps at a time.
+fn of_two_passes(
+    filter: &Filter,
+    (row, column): (&[f64], &[f64]),
+    across: &RowPass,
+    block: usize,
+) -> f64 {
+    let (row_weight, column_weight) = (weight(row), weight(column));
+    let taps_loss = factors_loss(filter, (row, column), across);
+    let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
+    let row_exact = is_exact(row_weight, row_bit);
+    if row_exact && taps_loss == 0.0 && is_exact(row_weight * column_weight, row_bit + column_bit) {
+        return 0.0;
+    }
+    let mut down = PartialSum { plus: 0.0, minus: 0.0, signed: true };
+    let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
+    let partials = in_rows * column_weight + across.greatest * down.add_column(column, block);
+    let rounding =
+        UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
+    let error =
+        (rounding + taps_loss) * GREATEST + UNDERFLOW * (row_steps * column_weight + count(column));
+    let lack = across.lack(row, column);
+    added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
+}
+
+/// [`of_rounded_sums`] for one pass over all taps, each row apart or all in sequence.
+fn of_all_taps(filter: &Filter, by_rows: bool) -> f64 {
+    let (mut steps, mut taps_weight, mut taps_loss, mut bit) = (0.0, 0.0, 0.0, i32::MAX);
+    let (mut partial, mut partials) = (PartialSum { plus: 0.0, minus: 0.0, signed: false }, 0.0);
+    for_each_row(filter, |taps| {
+        steps += count(taps);
+        taps_weight += weight(taps);
+        taps_loss += loss(taps);
+        bit = bit.min(lowest_bit(taps));
+        if by_rows {
+            partials += partial.add_blocks(taps, taps.len());
+        } else {
+            partials += partial.add_all(taps);
+        }
+    });
+    if taps_loss == 0.0 && is_exact(taps_weight, bit) {
+        return 0.0;
+    }
+    // Adding row sums takes no more roundings than there are taps, except for empty rows.
+    let rounding =
+        UNIT_ROUNDOFF * partials * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
+    (rounding + taps_loss) * GREATEST + UNDERFLOW * steps
 }
 
 /// Whether f32 holds all sums over taps of this weight, of which `bit` is the lowest: in its units,
@@ -358,6 +360,11 @@ pub(crate) fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
         }
     }
     1.01 * loss + 8.0 * f64::EPSILON * sum.weight()
+}
+
+/// The number of taps other than 0.
+fn count(taps: &[f64]) -> f64 {
+    taps.iter().filter(|&&tap| tap != 0.0).count() as f64
 }
 
 /// The sum of the magnitudes of taps in f32.

@@ -108,6 +108,29 @@ struct Part {
     moved: f64,
 }
 
+/// What a column's sums lack as low digits are left out of them, in units of a joined sum.
+#[derive(Default)]
+struct Low {
+    /// The products of low digits and of bytes of 127.5, and by how much other bytes change them.
+    middle: f64,
+    range: f64,
+    /// What row sums lose as they are cut to 24 bits.
+    cut: f64,
+}
+
+impl Low {
+    fn new(column: &[i32]) -> Self {
+        let mut low = Self::default();
+        for &tap in column {
+            let [lowest, second] = [0, 1].map(|i| f64::from(digit(tap, i)));
+            low.middle += MIDDLE * (257.0 * lowest + 256.0 * second) / 2f64.powi(24);
+            low.range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
+            low.cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
+        }
+        low
+    }
+}
+
 /// A row and a column of taps.
 type Product = (Vec<f64>, Vec<f64>);
 
@@ -195,24 +218,15 @@ impl Term {
         let (column_middle, column_lost) = lost(column, &column_taps, column_bits);
         // What a row of bytes of 127.5 makes, over the whole taps.
         let row_sum = MIDDLE * sum(row_taps) as f64 * 2f64.powi(-row_bits);
-        let (mut low_middle, mut low_range, mut cut) = (0.0, 0.0, 0.0);
-        for &tap in &column_taps {
-            let [lowest, second] = [0, 1].map(|i| f64::from(digit(tap, i)));
-            if is_byte {
-                // The other two bytes of a row sum are 0.
-                continue;
-            }
-            low_middle += MIDDLE * (257.0 * lowest + 256.0 * second) / 2f64.powi(24);
-            low_range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
-            cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
-        }
+        // The other two bytes of a row sum are 0 if it is a byte.
+        let low = if is_byte { Low::default() } else { Low::new(&column_taps) };
         let part = Part {
             error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight)
-                + cut
-                + low_range,
+                + low.cut
+                + low.range,
             middle: unit
                 * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum)
-                + low_middle,
+                + low.middle,
             moved: (moved as f64 - short) * sum(&column_taps) as f64 / 2f64.powi(24),
         };
         let joining = Joining { start: ((256 * moved + half) >> more) as u32 as i32, more };

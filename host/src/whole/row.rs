@@ -48,23 +48,8 @@ impl WholeRow {
     /// For a column of so many taps, and an image of bytes. `None` if there is no room, or for a
     /// single tap of 1 and the pixels as they are, as then the column pass goes over them.
     pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
-        let count = taps.len() as f64;
-        let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MAX_BITS);
-        let (greatest, weight) = taps
-            .iter()
-            .fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
-        if bits < LEAST_BITS || greatest == 0.0 {
-            return None;
-        }
-        // So small a unit that the greatest tap and all together just fit; or that of the taps, if
-        // they are whole in a greater one.
-        let most = (PART / greatest).min((ROOM - count) / weight).log2().floor() as i32 + bits;
-        let exponent = most.min(-lowest_bit(taps));
+        let (bits, exponent) = scale(taps)?;
         let scale = 2f64.powi(exponent);
-        if !EXPONENTS.contains(&exponent) {
-            return None;
-        }
-
         let half = 1 << (bits - 1);
         let (mut loss, mut plus, mut minus, mut low_weight) = (0.0, 0.0, 0.0, 0.0);
         let mut sums = [0i32; 2];
@@ -108,6 +93,23 @@ impl WholeRow {
             greatest_low: pixel * low_weight,
         })
     }
+}
+
+/// The bits of a low part, and the exponent of what taps are multiplied by before they are rounded;
+/// `None` if there is no room.
+fn scale(taps: &[f64]) -> Option<(i32, i32)> {
+    let count = taps.len() as f64;
+    let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MAX_BITS);
+    let (greatest, weight) =
+        taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
+    if bits < LEAST_BITS || greatest == 0.0 {
+        return None;
+    }
+    // So small a unit that the greatest tap and all together just fit; or that of the taps, if they
+    // are whole in a greater one.
+    let most = (PART / greatest).min((ROOM - count) / weight).log2().floor() as i32 + bits;
+    let exponent = most.min(-lowest_bit(taps));
+    EXPONENTS.contains(&exponent).then_some((bits, exponent))
 }
 
 /// What the sums of both passes lack if pixels are taken less `middle`.
