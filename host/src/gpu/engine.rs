@@ -204,14 +204,9 @@ impl Engine {
                 taps,
             };
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
-            let uncertain = match uncertainty.near.filter(|_| !is_exact) {
-                Some(near) => stream.uncertain(
-                    uncertainty.places(results, UncertainList::SEGMENTS as usize),
-                    near,
-                )?,
-                None => UncertainList::NONE,
-            };
+            let mut uncertain = UncertainList::NONE;
             if !is_exact {
+                uncertain = list_of(&uncertainty, results, stream)?;
                 prepared.launcher.launch(&job(counted, uncertain), stream)?;
             }
             resolve_uncertain(&uncertainty, &job(part.filtered, uncertain), stream)?;
@@ -287,6 +282,16 @@ impl Engine {
             _ => Ok(Uncertainty::NONE),
         }
     }
+}
+
+/// The list that a kernel with so many results enters the uncertain ones into, if it has any.
+fn list_of(
+    uncertainty: &Uncertainty,
+    results: usize,
+    stream: &mut Stream,
+) -> Result<UncertainList> {
+    let places = || uncertainty.places(results, UncertainList::SEGMENTS as usize);
+    uncertainty.near.map_or(Ok(UncertainList::NONE), |near| stream.uncertain(places(), near))
 }
 
 /// Computes exactly the results that the kernel before left uncertain, or all.

@@ -221,23 +221,11 @@ impl Flow<'_, '_> {
             return Ok(());
         }
         let plans = self.plan_all()?;
-        let first = self.done;
+        let (first, engines) = (self.done, self.engines.len());
+        let feeders = self.feeders(plans.bands);
         let rest = &mut self.pictures[first.picture..];
         let pinned = rest.iter().all(Picture::is_pinned);
-        let bytes = |picture: &Picture<'_>| picture.src.row_bytes() * picture.src.shape().height;
-        let all: usize = rest.iter().map(bytes).sum();
-        let staged: usize = rest.iter().filter(|picture| !picture.is_pinned()).map(bytes).sum();
-        let engines = self.engines.len();
-        let feeders = match self.options.feeders {
-            Some(of_each) => of_each * engines,
-            None if all < ALONE => 1,
-            None if staged < ALONE => engines.min(plans.bands).min(rayon::current_num_threads()),
-            None => {
-                let most = (STAGED_FEEDERS * engines).min(rayon::current_num_threads());
-                most.min(plans.bands.div_ceil(BANDS_EACH))
-            }
-        };
-        let crew = crew(feeders.max(1), engines, plans.lanes);
+        let crew = crew(feeders, engines, plans.lanes);
         let deep = self.options.deep.unwrap_or(if crew.len() == 1 { DEEP } else { SHARED_DEEP });
         // Stream order is enough: no band waits for the host.
         let deep = if pinned && !self.stage.is_watched() { deep } else { 1 };
@@ -281,6 +269,25 @@ impl Flow<'_, '_> {
         failed.map_or(Ok(()), |(_, again)| Err(again))
     }
 
+    /// Feeders for so many bands of the pictures that are not done.
+    fn feeders(&self, bands: usize) -> usize {
+        let rest = &self.pictures[self.done.picture..];
+        let bytes = |picture: &Picture<'_>| picture.src.row_bytes() * picture.src.shape().height;
+        let all: usize = rest.iter().map(bytes).sum();
+        let staged: usize = rest.iter().filter(|picture| !picture.is_pinned()).map(bytes).sum();
+        let engines = self.engines.len();
+        let feeders = match self.options.feeders {
+            Some(of_each) => of_each * engines,
+            None if all < ALONE => 1,
+            None if staged < ALONE => engines.min(bands).min(rayon::current_num_threads()),
+            None => {
+                let most = (STAGED_FEEDERS * engines).min(rayon::current_num_threads());
+                most.min(bands.div_ceil(BANDS_EACH))
+            }
+        };
+        feeders.max(1)
+    }
+
     /// Kernels and bands for every picture that is not done.
     fn plan_all(&self) -> Result<Plans, Again> {
         let mut known = HashMap::new();
@@ -316,7 +323,6 @@ impl Flow<'_, '_> {
         &self,
         Kind { shape, filtered, kinds: (mut source, target), staged }: Kind,
     ) -> Result<Planned, Again> {
-        let engine = &self.engines[0];
         let alone = self.pictures.len() == 1;
         let (mut steps, mut needs) = (Vec::new(), Vec::<Needs>::new());
         for (number, step) in self.steps.iter().enumerate() {
@@ -340,10 +346,25 @@ impl Flow<'_, '_> {
         if needs.len() > 1 && needs.iter().any(|needs| needs.extent.border == border::WRAP) {
             needs.iter_mut().for_each(|needs| needs.extent.step = shape.height);
         }
-        let extent = last(&needs).0.extent;
+        let bands = self.bands(&needs, staged)?;
+        let bytes = bytes(&needs, bands.rows);
+        let steps = steps.into_iter().zip(&needs);
+        let steps = steps.map(|((prepared, filtered, target), needs)| PlannedStep {
+            prepared,
+            filtered,
+            target,
+            extent: needs.extent,
+        });
+        Ok(Planned { shape, steps: steps.collect(), bands, bytes })
+    }
+
+    /// The bands for which the plan's limit, each GPU's memory and `smaller` have room.
+    fn bands(&self, needs: &[Needs], staged: bool) -> Result<Bands, Again> {
+        let engine = &self.engines[0];
+        let extent = last(needs).0.extent;
         let limit = engine.limits().memory;
         let refused = |needed| Again::Never(limit_passed(needed, limit));
-        let bytes = |rows| bytes(&needs, rows);
+        let bytes = |rows| bytes(needs, rows);
         let lanes = self.options.lanes.unwrap_or(if staged { STAGED_LANES } else { LANES });
         let mut bands = extent.bands(limit, lanes, bytes).map_err(refused)?;
         for (engine, idle) in self.engines.iter().zip(self.idle) {
@@ -367,15 +388,7 @@ impl Flow<'_, '_> {
             let exhausted = || engine.gpu().out_of_memory(bytes(bands.rows));
             bands = extent.smaller(bands).ok_or_else(|| Again::Never(exhausted()))?;
         }
-        let bytes = bytes(bands.rows);
-        let steps = steps.into_iter().zip(&needs);
-        let steps = steps.map(|((prepared, filtered, target), needs)| PlannedStep {
-            prepared,
-            filtered,
-            target,
-            extent: needs.extent,
-        });
-        Ok(Planned { shape, steps: steps.collect(), bands, bytes })
+        Ok(bands)
     }
 }
 

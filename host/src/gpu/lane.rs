@@ -1,12 +1,13 @@
 //! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and
 //! that memory.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use gpu_kernels::abi::Strides;
 
-use super::band::{Band, Step, UnderWay, last};
+use super::band::{Band, Step, UnderWay};
 use super::engine::{Engine, Part};
 use super::image::{Rows, pitch};
 use super::memory::{Memory, Pinned};
@@ -85,6 +86,40 @@ fn staging<'m>(
     Ok(memory.as_mut().map_or(&mut [][..], |memory| &mut memory.bytes_mut()[..bytes]))
 }
 
+/// Some rows of an image in a lane's memory.
+struct Placed {
+    address: u64,
+    layout: (Scalar, Strides),
+    rows: Range<usize>,
+}
+
+impl Placed {
+    /// Bytes from row to row.
+    fn pitch(&self) -> usize {
+        self.layout.1.row as usize
+    }
+}
+
+/// The layout of rows of interleaved pixels in a lane's memory, and the bytes of so many.
+fn interleaved(scalar: Scalar, shape: Shape, rows: usize) -> ((Scalar, Strides), usize) {
+    let (bytes, pitch) = (scalar.bytes(), pitch(scalar, shape.row_len()));
+    let strides = Strides {
+        row: pitch as i64,
+        pixel: (bytes * shape.channels) as i32,
+        channel: bytes as i64,
+        image: 0,
+    };
+    ((scalar, strides), pitch * rows)
+}
+
+/// The same for planes of f32.
+fn planes(shape: Shape, rows: usize) -> ((Scalar, Strides), usize) {
+    let pitch = pitch(Scalar::F32, shape.width);
+    let plane = pitch * rows;
+    let strides = Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 };
+    ((Scalar::F32, strides), plane * shape.channels)
+}
+
 impl Lane {
     /// A lane without memory.
     pub(super) fn new(stream: Stream) -> Self {
@@ -115,86 +150,70 @@ impl Lane {
         band: &mut Band<'_>,
         mut noted: Option<&mut Noted>,
     ) -> Result<()> {
-        let engine = &steps[0].engines[self.engine];
-        let gpu = engine.gpu();
-        let (planned, job) = (band.plan, &band.job);
-        let Shape { width, channels, .. } = planned.shape;
-        let values = planned.shape.row_len();
-        let shape = Shape { height: job.height, ..planned.shape };
-        let interleaved = |scalar: Scalar| {
-            let (bytes, pitch) = (scalar.bytes(), pitch(scalar, values));
-            Strides {
-                row: pitch as i64,
-                pixel: (bytes * channels) as i32,
-                channel: bytes as i64,
-                image: 0,
-            }
-        };
-        // Planes of f32 with so many rows, and their bytes.
-        let planar = |rows: usize| {
-            let pitch = pitch(Scalar::F32, width);
-            let plane = pitch * rows;
-            (
-                Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 },
-                plane * channels,
-            )
-        };
         let mut mark = |stream: &Stream| {
             noted.as_mut().map_or(Ok(()), |noted| stream.mark().map(|mark| noted.marks.push(mark)))
         };
-        let kind = band.src.scalar();
-        let source = interleaved(kind);
+        let (layout, bytes) = interleaved(band.src.scalar(), band.plan.shape, band.job.there.len());
+        let source = Placed {
+            address: room(&mut self.src, &self.stream, bytes)?,
+            layout,
+            rows: band.job.there.clone(),
+        };
+        mark(&self.stream)?;
+        self.upload(band, source.address, source.pitch())?;
+        mark(&self.stream)?;
+        let results = self.filter(steps, band, source)?;
+        mark(&self.stream)?;
+        self.download(band, results.address, results.pitch())?;
+        mark(&self.stream)
+    }
 
-        let address = room(&mut self.src, &self.stream, source.row as usize * job.there.len())?;
-        mark(&self.stream)?;
-        self.upload(band, address, source.row as usize)?;
-        mark(&self.stream)?;
-        // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so
-        // below.
-        let view = |address, kind, there| unsafe {
-            DeviceView::from_raw(gpu, address, kind, shape, 1, there)
+    /// Enqueues the kernels of a band, whose source is in the lane's memory. Returns where the
+    /// results are.
+    fn filter(&mut self, steps: &[Step<'_>], band: &Band<'_>, mut src: Placed) -> Result<Placed> {
+        let engine = &steps[0].engines[self.engine];
+        let (gpu, planned, job) = (engine.gpu(), band.plan, &band.job);
+        let shape = Shape { height: job.height, ..planned.shape };
+        // SAFETY: the lane's memory has the rows of every `Placed` here, and stays as long as its
+        // stream has work.
+        let view = |Placed { address, layout, rows }: &Placed| unsafe {
+            DeviceView::from_raw(gpu, *address, *layout, shape, 1, rows.clone())
         };
         // SAFETY: as above; nothing else uses what is written meanwhile.
-        let view_mut = |address, kind, there| unsafe {
-            DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there)
+        let view_mut = |Placed { address, layout, rows }: &Placed| unsafe {
+            DeviceViewMut::from_raw(gpu, *address, *layout, shape, 1, rows.clone())
         };
-        let mut src = view(address, (kind, source), job.there.clone())?;
-        if Engine::takes_planes(kind, channels) {
-            let (strides, bytes) = planar(job.there.len());
+        if Engine::takes_planes(src.layout.0, shape.channels) {
+            let (layout, bytes) = planes(shape, src.rows.len());
             let address = room(&mut self.planes, &self.stream, bytes)?;
-            let all = Part { rows: job.there.clone(), ..Part::whole(shape) };
-            let mut planes = view_mut(address, (Scalar::F32, strides), job.there.clone())?;
-            engine.copy(&src, &mut planes, &all, &mut self.stream)?;
-            src = view(address, (Scalar::F32, strides), job.there.clone())?;
+            let dst = Placed { address, layout, rows: src.rows.clone() };
+            let all = Part { rows: src.rows.clone(), ..Part::whole(shape) };
+            engine.copy(&view(&src)?, &mut view_mut(&dst)?, &all, &mut self.stream)?;
+            src = dst;
         }
-        let (last, before) = last(&planned.steps);
-        self.between.resize_with(self.between.len().max(before.len()), || None);
-        for (number, (step, rows)) in before.iter().zip(&band.between).enumerate() {
-            let (strides, bytes) = match Engine::takes_planes(step.target, channels) {
-                true => planar(rows.len()),
-                false => {
-                    let strides = interleaved(step.target);
-                    (strides, strides.row as usize * rows.len())
-                }
+        let before = steps.len() - 1;
+        self.between.resize_with(self.between.len().max(before), || None);
+        for (number, (step, planned)) in steps.iter().zip(&planned.steps).enumerate() {
+            let (memory, rows) = match band.between.get(number) {
+                Some(rows) => (&mut self.between[number], rows),
+                None => (&mut self.dst, &job.region),
             };
-            let address = room(&mut self.between[number], &self.stream, bytes)?;
-            let mut dst = view_mut(address, (step.target, strides), rows.clone())?;
-            let part = Part { rows: rows.clone(), filtered: step.filtered, ..Part::whole(shape) };
-            let engine = &steps[number].engines[self.engine];
-            let ran = engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
-            steps[number].launched.note(ran);
-            src = view(address, (step.target, strides), rows.clone())?;
+            let takes_planes = Engine::takes_planes(planned.target, shape.channels);
+            let (layout, bytes) = match number < before && takes_planes {
+                true => planes(shape, rows.len()),
+                false => interleaved(planned.target, shape, rows.len()),
+            };
+            let address = room(memory, &self.stream, bytes)?;
+            let dst = Placed { address, layout, rows: rows.clone() };
+            let (filtered, rows) = (planned.filtered, rows.clone());
+            let part = Part { rows, filtered, ..Part::whole(shape) };
+            let (from, mut to) = (view(&src)?, view_mut(&dst)?);
+            let engine = &step.engines[self.engine];
+            let ran = engine.enqueue(&planned.prepared, &from, &mut to, &part, &mut self.stream)?;
+            step.launched.note(ran);
+            src = dst;
         }
-        let target = interleaved(last.target);
-        let address = room(&mut self.dst, &self.stream, target.row as usize * job.region.len())?;
-        let mut dst = view_mut(address, (last.target, target), job.region.clone())?;
-        let part = Part { rows: job.region.clone(), filtered: last.filtered, ..Part::whole(shape) };
-        let engine = &steps[before.len()].engines[self.engine];
-        let ran = engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
-        steps[before.len()].launched.note(ran);
-        mark(&self.stream)?;
-        self.download(band, address, target.row as usize)?;
-        mark(&self.stream)
+        Ok(src)
     }
 
     /// Copies the rows that a band needs to the lane's pinned memory, unless they are pinned

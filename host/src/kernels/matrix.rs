@@ -256,32 +256,33 @@ mod tests {
                 }
             }
         }
+    }
 
-        fn check(layout: &Layout, anchor_x: usize, fragments: &[u32]) {
-            let (cols, rows) = (5, 3);
-            let (value_stride, pitch) = (layout.value_stride(), 1000);
-            // The taps that a result of a strip's first 16 meets, by the row and the byte of shared
-            // memory.
-            for result in 0..16 {
-                let mut met = std::collections::BTreeMap::new();
-                let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);
-                for step in 0..layout.steps(rows) {
-                    for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
-                        let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
-                        let (row, number) =
-                            ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);
-                        let at = row * pitch + 16 * number + 4 * turn + i;
-                        let tap = fragments[word].to_le_bytes()[i];
-                        if tap != 0 {
-                            met.insert((at / pitch, at % pitch), tap);
-                        }
+    /// Each result of a strip's first 16 meets its window's taps, and no others.
+    fn check(layout: &Layout, anchor_x: usize, fragments: &[u32]) {
+        let (cols, rows) = (5, 3);
+        let (value_stride, pitch) = (layout.value_stride(), 1000);
+        // The taps that a result of a strip's first 16 meets, by the row and the byte of shared
+        // memory.
+        for result in 0..16 {
+            let mut met = std::collections::BTreeMap::new();
+            let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);
+            for step in 0..layout.steps(rows) {
+                for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
+                    let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
+                    let (row, number) =
+                        ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);
+                    let at = row * pitch + 16 * number + 4 * turn + i;
+                    let tap = fragments[word].to_le_bytes()[i];
+                    if tap != 0 {
+                        met.insert((at / pitch, at % pitch), tap);
                     }
                 }
-                let first = layout.left - value_stride * anchor_x + result;
-                let expected =
-                    (0..15).map(|i| ((i / cols, first + value_stride * (i % cols)), i as u8 + 1));
-                assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
             }
+            let first = layout.left - value_stride * anchor_x + result;
+            let expected =
+                (0..15).map(|i| ((i / cols, first + value_stride * (i % cols)), i as u8 + 1));
+            assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
         }
     }
 }

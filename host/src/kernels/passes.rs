@@ -1,6 +1,8 @@
 //! Exact sums over products of a row and a column of bytes, in two passes: launches
 //! `gpu-kernels/src/kernels/passes.rs`.
 
+use std::ops::Range;
+
 use gpu_kernels::abi::{Pass, Region};
 use gpu_kernels::kernels::passes::{
     BIAS, BLOCK, COLUMNS_SHARED, COLUMNS_TILE, Column, DIGITS, Ending, Middle, ROWS_SHARED,
@@ -24,15 +26,18 @@ const SCRATCH_SHARE: u64 = 64;
 /// return at once, and each further block costs time.
 const WAVES: u64 = 2;
 
-/// What the kernels need of a filter, beside its bands.
+/// What the kernels need of a filter.
 struct ExactTaps {
     /// For each term the sum of the row pass over bytes of 1.
     across: Vec<i64>,
+    /// For each term the addresses of its row's band and of its column's.
+    bands: Vec<(u64, u64)>,
     ending: Ending,
 }
 
 impl ExactTaps {
-    fn new(filter: &Filter) -> Result<Self> {
+    fn new(job: &PassJob<'_>) -> Result<Self> {
+        let filter = job.taps.given();
         let whole = &filter.byte_filter()?.whole;
         let (terms, point) = match (whole.two_terms(), &whole.taps) {
             (Some(terms), WholeTaps::Products { point, .. }) => (terms, *point),
@@ -48,7 +53,8 @@ impl ExactTaps {
             apart: [apart(filter.cols(), x), apart(filter.rows(), y)],
             divisor: divisor(whole.divisor),
         };
-        Ok(Self { across: terms.iter().map(|(row, _)| sum(row)).collect(), ending })
+        let across = terms.iter().map(|(row, _)| sum(row)).collect();
+        Ok(Self { across, bands: bands_in_memory(job)?, ending })
     }
 }
 
@@ -103,70 +109,71 @@ pub(crate) fn judge(job: &PassJob<'_>, few: f64, stream: &mut Stream) -> Result<
 /// Enqueues both passes, in bands of the region whose intermediate images fit scratch memory. If
 /// the pass has a list, they compute only if the last [`judge`] says so.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-    let (pass, window) = (super::keep::left_out(job.pass), job.window);
-    let region = pass.region;
-    let left = region.aligned_left();
-    let ExactTaps { across, ending } = ExactTaps::new(job.taps.given())?;
-    let addresses = bands_in_memory(job)?;
-    let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
+    let inner = PassJob { pass: super::keep::left_out(job.pass), ..*job };
+    let region = inner.pass.region;
+    let taps = ExactTaps::new(job)?;
+    let row = 8 * ((region.x1 - region.aligned_left()) as usize).next_multiple_of(16);
+    let window = job.window.rows as usize;
     // Rows between two bands are computed twice: few, if a band has many times the window's rows.
     let scratch = (stream.gpu().info().memory / SCRATCH_SHARE) as usize;
-    let most = (scratch / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);
-    let band = (most - (window.rows as usize).min(most - 1)).max(1);
+    let most = (scratch / (row * job.planes as usize * taps.across.len())).max(4 * window);
+    let band = (most - window.min(most - 1)).max(1);
     for first in (region.y0 as usize..region.y1 as usize).step_by(band) {
         let rows = first..(first + band).min(region.y1 as usize);
-        let anchor = (window.anchor_y as usize, window.rows as usize);
-        let read = rows_read(pass.border, anchor, rows.clone(), pass.height as usize);
-        let plane = row * read.len();
-        let bytes = plane.checked_mul(job.planes as usize * across.len());
-        let start = stream.scratch(bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?)?;
-        let offset = read.start as i64 * row as i64 + 8 * i64::from(left);
-        let column = |term: usize| Column {
-            middle: Middle {
-                base: (start + (term * plane * job.planes as usize) as u64)
-                    .wrapping_sub(offset as u64),
-                row: row as i64,
-                plane: plane as i64,
-                first_row: read.start as i32,
-                end_row: read.end as i32,
-            },
-            band: addresses[term].1,
-            outside: (across[term] * pass.outside as i64 + BIAS) as u64,
-        };
-        let first = column(0);
-        let second = if across.len() > 1 { column(1) } else { Column { band: 0, ..first } };
-        let of_rows = Pass {
-            region: Region { y0: read.start as i32, y1: read.end as i32, ..region },
-            ..pass
-        };
-        let of_columns = Pass {
-            region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region },
-            ..pass
-        };
-        let over_rows = Grid::covering(&of_rows.region, left, ROWS_TILE, BLOCK);
-        let over_rows = over_rows.sharing(ROWS_SHARED);
-        let rows_grid = in_waves(passes_rows.name(), over_rows, job.planes, stream)?;
-        let over_columns = Grid::covering(&of_columns.region, region.x0, COLUMNS_TILE, BLOCK);
-        let over_columns = over_columns.sharing(COLUMNS_SHARED);
-        let columns_grid = in_waves(passes_columns.name(), over_columns, job.planes, stream)?;
-        // SAFETY: blocks and shared memory are what the kernels state; the passes describe
-        // allocated memory, and scratch has a place for each row that is read, of each term.
-        unsafe {
-            for (term, (taps, _)) in addresses.iter().take(across.len()).enumerate() {
-                stream.enqueue(
-                    passes_rows,
-                    rows_grid,
-                    &(of_rows, window, column(term).middle, *taps),
-                )?;
-            }
-            stream.enqueue(
-                passes_columns,
-                columns_grid,
-                &(of_columns, window, first, second, ending),
-            )?;
-        }
+        launch_band(&inner, &taps, rows, row, stream)?;
     }
     super::keep::restore(job, stream)
+}
+
+/// Enqueues both passes for these rows of results. A row of an intermediate image has `row` bytes.
+fn launch_band(
+    job: &PassJob<'_>,
+    taps: &ExactTaps,
+    rows: Range<usize>,
+    row: usize,
+    stream: &mut Stream,
+) -> Result<()> {
+    let PassJob { pass, window, planes, .. } = *job;
+    let (region, left, terms) = (pass.region, pass.region.aligned_left(), taps.across.len());
+    let anchor = (window.anchor_y as usize, window.rows as usize);
+    let read = rows_read(pass.border, anchor, rows.clone(), pass.height as usize);
+    let plane = row * read.len();
+    let bytes = plane.checked_mul(planes as usize * terms);
+    let start = stream.scratch(bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?)?;
+    let offset = read.start as i64 * row as i64 + 8 * i64::from(left);
+    let column = |term: usize| Column {
+        middle: Middle {
+            base: (start + (term * plane * planes as usize) as u64).wrapping_sub(offset as u64),
+            row: row as i64,
+            plane: plane as i64,
+            first_row: read.start as i32,
+            end_row: read.end as i32,
+        },
+        band: taps.bands[term].1,
+        outside: (taps.across[term] * pass.outside as i64 + BIAS) as u64,
+    };
+    let first = column(0);
+    let second = if terms > 1 { column(1) } else { Column { band: 0, ..first } };
+    let pass_over = |rows: &Range<usize>| Pass {
+        region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region },
+        ..pass
+    };
+    let (of_rows, of_columns) = (pass_over(&read), pass_over(&rows));
+    let grid = Grid::covering(&of_rows.region, left, ROWS_TILE, BLOCK).sharing(ROWS_SHARED);
+    let rows_grid = in_waves(passes_rows.name(), grid, planes, stream)?;
+    let grid = Grid::covering(&of_columns.region, region.x0, COLUMNS_TILE, BLOCK);
+    let grid = grid.sharing(COLUMNS_SHARED);
+    let columns_grid = in_waves(passes_columns.name(), grid, planes, stream)?;
+    // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated
+    // memory, and scratch has a place for each row that is read, of each term.
+    unsafe {
+        for (term, (band, _)) in taps.bands.iter().take(terms).enumerate() {
+            let middle = column(term).middle;
+            stream.enqueue(passes_rows, rows_grid, &(of_rows, window, middle, *band))?;
+        }
+        let arguments = (of_columns, window, first, second, taps.ending);
+        stream.enqueue(passes_columns, columns_grid, &arguments)
+    }
 }
 
 /// A grid with at most [`WAVES`] times the blocks that the GPU holds, unless there are more planes;

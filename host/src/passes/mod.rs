@@ -11,6 +11,7 @@
 mod memory;
 mod sums;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -173,36 +174,44 @@ pub unsafe fn filter(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
+/// The arrays' dimensions, the fastest last. Adjacent ones without a window are merged where
+/// strides allow.
+fn dims(source: &Array, target: &Array, reach: &[Reach]) -> Vec<Dim> {
+    let windowed = |axis: usize| reach[axis].extent() > 1;
+    let mut dims: Vec<Dim> = (0..source.shape.len())
+        .filter(|&axis| source.shape[axis] > 1 || windowed(axis))
+        .map(|axis| Dim {
+            len: source.shape[axis],
+            source: source.strides[axis],
+            target: target.strides[axis],
+            reach: reach[axis],
+            axis,
+        })
+        .collect();
+    // The smallest stride last. A dimension of one element, kept for its window, has a meaningless
+    // stride and comes first.
+    dims.sort_by_key(|dim| {
+        std::cmp::Reverse(if dim.len == 1 { isize::MAX } else { dim.source.abs() })
+    });
+    let plain = Reach::default();
+    dims.dedup_by(|inner, outer| {
+        let len = inner.len as isize;
+        let merged = inner.reach == plain
+            && outer.reach == plain
+            && outer.source == inner.source * len
+            && outer.target == inner.target * len;
+        if merged {
+            *outer = Dim { len: outer.len * inner.len, ..*inner };
+        }
+        merged
+    });
+    dims
+}
+
 impl Problem {
     fn new(source: &Array, target: &Array, reach: &[Reach], sums: &Sums, border: Border) -> Self {
-        let windowed = |axis: usize| reach[axis].extent() > 1;
-        let mut dims: Vec<Dim> = (0..source.shape.len())
-            .filter(|&axis| source.shape[axis] > 1 || windowed(axis))
-            .map(|axis| Dim {
-                len: source.shape[axis],
-                source: source.strides[axis],
-                target: target.strides[axis],
-                reach: reach[axis],
-                axis,
-            })
-            .collect();
-        // The smallest stride last. A dimension of one element, kept for its window, has a
-        // meaningless stride and comes first.
-        dims.sort_by_key(|dim| {
-            std::cmp::Reverse(if dim.len == 1 { isize::MAX } else { dim.source.abs() })
-        });
+        let mut dims = dims(source, target, reach);
         let plain = Reach::default();
-        dims.dedup_by(|inner, outer| {
-            let len = inner.len as isize;
-            let merged = inner.reach == plain
-                && outer.reach == plain
-                && outer.source == inner.source * len
-                && outer.target == inner.target * len;
-            if merged {
-                *outer = Dim { len: outer.len * inner.len, ..*inner };
-            }
-            merged
-        });
         let alone = |size: usize| Dim {
             len: 1,
             source: size as isize,
@@ -221,7 +230,13 @@ impl Problem {
             .max_by_key(|&index| dims[index].len);
         let u = windowed.or(dims.len().checked_sub(1)).map_or(alone(0), |index| dims.remove(index));
         let mut problem = Self { outer: dims, u, v, border, rows: 1, cols: 1 };
-        let slabs = problem.slabs();
+        (problem.rows, problem.cols) = problem.tile(sums);
+        problem
+    }
+
+    /// Rows and columns of results per tile.
+    fn tile(&self, sums: &Sums) -> (usize, usize) {
+        let (u, v, plain) = (&self.u, &self.v, Reach::default());
         let (whole_u, whole_v) = match sums {
             // A running sum starts at the array's edge, so a tile spans the whole axis.
             Sums::Running { axis, .. } => {
@@ -231,15 +246,13 @@ impl Problem {
         };
         let least =
             if v.reach == plain { (64 * TILE / u.reach.extent()).clamp(16, 256) } else { 1024 };
-        problem.cols = if whole_v { v.len } else { v.len.min(least) };
+        let cols = if whole_v { v.len } else { v.len.min(least) };
         if whole_u {
-            problem.cols = problem.cols.min((4 * TILE / u.len).next_multiple_of(16));
-            problem.rows = u.len;
-        } else {
-            let width = problem.cols + v.reach.extent() - 1;
-            problem.rows = (TILE / width / slabs).max(2 * u.reach.extent()).clamp(1, u.len);
+            return (u.len, cols.min((4 * TILE / u.len).next_multiple_of(16)));
         }
-        problem
+        let width = cols + v.reach.extent() - 1;
+        let rows = (TILE / width / self.slabs()).max(2 * u.reach.extent()).clamp(1, u.len);
+        (rows, cols)
     }
 
     /// Slabs in a tile's buffer: one for each position of the window in the outer dimensions.
@@ -324,17 +337,7 @@ impl Problem {
         let slabs = self.slabs();
         resize(&mut buffers.source, slabs.saturating_mul(height).saturating_mul(width))?;
         for (slab, part) in buffers.source.chunks_mut(height * width).enumerate() {
-            // The window position that this slab holds, in each outer dimension.
-            let (mut rest, mut base) = (slab, Some(0));
-            for (&place, dim) in place.iter().zip(&self.outer).rev() {
-                let extent = dim.reach.extent();
-                let index = place - dim.reach.before + (rest % extent) as isize;
-                rest /= extent;
-                base = base
-                    .zip(self.border.resolve(index, dim.len as isize))
-                    .map(|(base, index)| base + index * dim.source);
-            }
-            match base {
+            match self.slab_offset(&place, slab) {
                 // SAFETY: the indices of the outer dimensions lie inside the array.
                 Some(base) => unsafe {
                     self.load(source.kind, source.data.offset(base), part, (row, col), (rows, cols))
@@ -365,6 +368,19 @@ impl Problem {
         Ok(())
     }
 
+    /// Bytes from the source's start to the window position that a slab holds, for a tile at this
+    /// place in the outer dimensions. `None` if that position lies outside the array.
+    fn slab_offset(&self, place: &[isize], slab: usize) -> Option<isize> {
+        let (mut rest, mut base) = (slab, 0);
+        for (&place, dim) in place.iter().zip(&self.outer).rev() {
+            let extent = dim.reach.extent();
+            let index = place - dim.reach.before + (rest % extent) as isize;
+            rest /= extent;
+            base += self.border.resolve(index, dim.len as isize)? * dim.source;
+        }
+        Some(base)
+    }
+
     /// Converts the source of a tile to f64. `source` points to element 0 of both `u` and `v`.
     ///
     /// # Safety
@@ -381,25 +397,16 @@ impl Problem {
         let width = self.buffer().1;
         let height = rows + u.reach.extent() - 1;
         let first = row as isize - u.reach.before;
-        // Rows inside the array that follow each other without a gap load as one run.
-        let run = (v.reach.extent() == 1
-            && cols == v.len
-            && u.source == v.source * cols as isize
-            && width == cols)
-            .then(|| {
-                let from = (-first).clamp(0, height as isize);
-                let to = (u.len as isize - first).clamp(from, height as isize);
-                (from as usize, to as usize)
-            });
-        if let Some((from, to)) = run {
+        let run = self.rows_without_gaps(first, height, cols);
+        if !run.is_empty() {
             // SAFETY: these rows lie inside the array, and `cols` is the full length of `v`.
             unsafe {
-                let start = source.wrapping_offset((first + from as isize) * u.source);
-                (kind.load)(start, v.source, &mut part[from * width..to * width]);
+                let start = source.wrapping_offset((first + run.start as isize) * u.source);
+                (kind.load)(start, v.source, &mut part[run.start * width..run.end * width]);
             }
         }
         for index in 0..height {
-            if run.is_some_and(|(from, to)| (from..to).contains(&index)) {
+            if run.contains(&index) {
                 continue;
             }
             let line = &mut part[index * width..][..cols + v.reach.extent() - 1];
@@ -429,6 +436,22 @@ impl Problem {
                 }
             }
         }
+    }
+
+    /// The rows of a tile's buffer that load as one run: they lie inside the array, and follow each
+    /// other without a gap in both. The buffer has `height` rows from row `first` of the array on.
+    fn rows_without_gaps(&self, first: isize, height: usize, cols: usize) -> Range<usize> {
+        let (u, v) = (&self.u, &self.v);
+        let follow = v.reach.extent() == 1
+            && cols == v.len
+            && u.source == v.source * cols as isize
+            && self.buffer().1 == cols;
+        if !follow {
+            return 0..0;
+        }
+        let from = (-first).clamp(0, height as isize);
+        let to = (u.len as isize - first).clamp(from, height as isize);
+        from as usize..to as usize
     }
 }
 

@@ -21,7 +21,7 @@ use crate::gpu::flow::{self, Picture};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::problem::rows_read;
-use crate::progress::Stage;
+use crate::progress::{Call, Stage};
 use crate::{Border, Error, Family, Result};
 
 /// Where the rows of a picture come from. A closure that reads the rows it is asked for is a source
@@ -297,20 +297,8 @@ impl Plan {
                     scope.spawn(move || sink.write(rows, part).map_err(failed))
                 });
                 let outcome = filtered.map_or(Ok(()), |chunk| {
-                    let part = Shape { height: chunk.height(), ..shape };
-                    resize(&mut output, row * part.height)?;
-                    let src = ImageView::new(&held.values, part.width, part.height, part.channels)?;
-                    let dst =
-                        ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
-                    let results = Shape { height: chunk.results.len(), ..shape };
-                    let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk(
-                        (on, launched),
-                        &whole,
-                        src.into(),
-                        dst.into(),
-                        call.stage(before, pixels(results)),
-                    )
+                    let images = (&held.values[..], &mut output);
+                    self.filter_chunk((on, launched), &whole, chunk, images, &call)
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -344,6 +332,25 @@ impl Plan {
         let anchor = self.filter.anchor().1;
         let cut = Cut { height: shape.height, border: self.border.code().0, anchor, reach, step };
         Ok(Whole { shape, family, cut })
+    }
+
+    /// Filters a chunk's pixels into `output`, which gets as many values.
+    fn filter_chunk<S: Pixel, D: Pixel>(
+        &self,
+        on: (On<'_>, &Launched),
+        whole: &Whole,
+        chunk: &Chunk,
+        (values, output): (&[S], &mut Vec<D>),
+        call: &Call<'_>,
+    ) -> Result<()> {
+        let of_height = |height| Shape { height, ..whole.shape };
+        let Shape { width, height, channels } = of_height(chunk.height());
+        resize(output, whole.shape.row_len() * height)?;
+        let src = ImageView::new(values, width, height, channels)?;
+        let dst = ImageViewMut::new(output, width, height, channels)?;
+        let before = pixels(of_height(chunk.results.start));
+        let stage = call.stage(before, pixels(of_height(chunk.results.len())));
+        self.run_chunk(on, whole, src.into(), dst.into(), stage)
     }
 
     /// Filters a chunk's picture as a part of the whole one.

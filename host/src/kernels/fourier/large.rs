@@ -212,6 +212,12 @@ impl Launch {
                 let blocks = (blocks, together.min(count - first), 1);
                 Grid { blocks, block: (width, height, 1), shared }
             };
+            let grid_of = |blocks| grid(blocks, Large::ROW_BLOCK, Large::ROW_SHARED);
+            let columns = grid(
+                Large::SIDE as u32 / Large::COLUMNS,
+                Large::COLUMN_BLOCK,
+                Large::COLUMN_SHARED,
+            );
             for part in 0..parts.count {
                 let pairs = Pairs {
                     numbers,
@@ -220,26 +226,13 @@ impl Launch {
                     tall: tiling.tall,
                     part,
                 };
+                let arguments = (pass, parts, pairs, spectra);
                 // SAFETY: the blocks are those of the layout; the spectra are those of these parts;
                 // the pass describes allocated memory, and scratch has room for this many pairs.
                 unsafe {
-                    let grid_of = |blocks| grid(blocks, Large::ROW_BLOCK, Large::ROW_SHARED);
-                    stream.enqueue(rows, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;
-                    let columns = grid(
-                        Large::SIDE as u32 / Large::COLUMNS,
-                        Large::COLUMN_BLOCK,
-                        Large::COLUMN_SHARED,
-                    );
-                    stream.enqueue(
-                        kernels::fourier_large_columns,
-                        columns,
-                        &(pass, parts, pairs, spectra),
-                    )?;
-                    stream.enqueue(
-                        results,
-                        grid_of(result_blocks),
-                        &(pass, parts, pairs, spectra),
-                    )?;
+                    stream.enqueue(rows, grid_of(row_blocks), &arguments)?;
+                    stream.enqueue(kernels::fourier_large_columns, columns, &arguments)?;
+                    stream.enqueue(results, grid_of(result_blocks), &arguments)?;
                 }
             }
         }
