@@ -339,15 +339,8 @@ unsafe fn inside<
     let mut to = output.at(y);
     let bottom = y + last - first;
     // The row to prefetch next, and the last output row with a prefetch.
-    let (mut far, last_far) = (at, opaque(bottom - AHEAD));
-    let mut ahead = opaque(1);
-    while ahead < AHEAD {
-        far = far.wrapping_add(below);
-        if y + ahead <= bottom {
-            prefetch(far);
-        }
-        ahead += 1;
-    }
+    let last_far = opaque(bottom - AHEAD);
+    let mut far = prefetch_first(at, below, (y, bottom));
     // SAFETY: as the caller promised.
     unsafe {
         let mut row = input.load_inside(at);
@@ -382,6 +375,21 @@ unsafe fn inside<
             (y, to) = (y + 2, to.wrapping_add(2 * out_below));
         }
     }
+}
+
+/// Prefetches [`AHEAD`] - 1 rows below the one at address `at`, `below` bytes apart, as far as
+/// output rows from `y` to `bottom` need them. Returns the address of the last of these rows.
+#[inline(always)]
+fn prefetch_first(at: u64, below: u64, (y, bottom): (i32, i32)) -> u64 {
+    let (mut far, mut ahead) = (at, opaque(1));
+    while ahead < AHEAD {
+        far = far.wrapping_add(below);
+        if y + ahead <= bottom {
+            prefetch(far);
+        }
+        ahead += 1;
+    }
+    far
 }
 
 /// One step: starts to load the next row, at address `at`; prefetches the row at `far`, up to

@@ -489,30 +489,15 @@ unsafe fn summed<const WAY: u32>(
                 let mut sums = [[0; COLUMN_DIGITS]; 4];
                 let end = step.saturating_add(rows * STEPS).min(steps);
                 while step < end {
-                    let mut lines = [0; 4];
-                    let mut i = 0;
-                    while i < 4 {
-                        // A row below the window repeats the last row; its digits are zeros.
-                        let row = (4 * step + i as i32).min(window.rows - 1);
-                        // SAFETY: as the caller promised.
-                        lines[i] = unsafe {
-                            let from = first
-                                .wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
-                            match WAY {
-                                WORDS => load_words::<1>(from)[0],
-                                SPREAD => spread.load(from),
-                                _ => at.bytes(at.top + row, &columns),
-                            }
-                        };
-                        i += 1;
-                    }
+                    // SAFETY: as the caller promised.
+                    let lines =
+                        unsafe { four_rows::<WAY>(at, window, (first, step), &spread, &columns) };
                     let digits =
                         columns_taps.wrapping_add(mul_wide(step, COLUMN_BYTES as i32) as u64);
                     // SAFETY: as the caller promised.
                     let ([a, b, c, d], [e]) =
                         unsafe { (load_words(digits), load_words(digits.wrapping_add(16))) };
-                    let bytes = transposed(lines);
-                    i = 0;
+                    let (bytes, mut i) = (transposed(lines), 0);
                     while i < 4 {
                         add_digits(&mut sums[i], bytes[i], [a, b, c, d, e]);
                         i += 1;
@@ -535,6 +520,37 @@ unsafe fn summed<const WAY: u32>(
         term = opaque(term + 1);
     }
     sum
+}
+
+/// Four bytes of each of four rows, from row `4 * step` of the window on. The window's first row
+/// has them at address `first`; if WAY is ALONE, they are at `columns` of any row.
+///
+/// # Safety
+/// As for [`summed`].
+#[inline(always)]
+unsafe fn four_rows<const WAY: u32>(
+    at: &Place<'_>,
+    window: &Window,
+    (first, step): (u64, i32),
+    spread: &Spread,
+    columns: &[i64; 4],
+) -> [u32; 4] {
+    let (mut lines, mut i) = ([0; 4], 0);
+    while i < 4 {
+        // A row below the window repeats the last row; its digits are zeros.
+        let row = (4 * step + i as i32).min(window.rows - 1);
+        let from = first.wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
+        // SAFETY: as the caller promised.
+        lines[i] = unsafe {
+            match WAY {
+                WORDS => load_words::<1>(from)[0],
+                SPREAD => spread.load(from),
+                _ => at.bytes(at.top + row, columns),
+            }
+        };
+        i += 1;
+    }
+    lines
 }
 
 /// Adds the dot products of four bytes with each digit of four taps.

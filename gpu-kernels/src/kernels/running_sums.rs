@@ -366,45 +366,12 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
         let windows = Windows::new::<C>(&layout, &strip);
         let mut ring = Ring::new(mean, &layout);
         layout.clear(warps);
-        let mut columns = [N::ZERO; V];
-        let mut row = opaque(0);
-        while row < above {
-            // Several rows load together, to hide memory latency.
-            let mut words = [[0; WORDS]; AT_ONCE];
-            let mut n = 0;
-            while n < AT_ONCE {
-                if row + (n as i32) < above {
-                    let y = strip.first + row + n as i32;
-                    words[n] = input.load(y, input.at(y));
-                }
-                n += 1;
-            }
-            n = 0;
-            while n < AT_ONCE {
-                if NEAR && row + (n as i32) < above {
-                    ring.put(&words[n]);
-                }
-                // Rows past `above` are 0.
-                let mut i = 0;
-                while i < V {
-                    columns[i] = columns[i].plus(N::of_byte(words[n][i / 4], i % 4));
-                    i += 1;
-                }
-                n += 1;
-            }
-            row += AT_ONCE as i32;
-        }
+        let mut columns = columns_above::<C, NEAR, N>(&input, &mut ring, strip.first, above);
         let mut sums = [[N::ZERO; 4]; WORDS];
         sum_up::<C, NEAR, N>(&layout, &columns);
         windows.add(&mut sums);
-        // The row that enters next, and the one that leaves.
-        let (mut last, mut first) = (strip.first + above, strip.first);
-        let below = pass.src.row as u64;
-        let (mut at, mut at_first) = (input.at(last), input.at(first));
-        let ahead = below.wrapping_mul(AHEAD as u64);
-        // Rows before this one have a row [`AHEAD`] rows below them to prefetch.
-        let far = pass.src.end_row - AHEAD;
-        let mut entering = input.load(last, at);
+        let mut feed = Feed::new(&input, strip.first, above);
+        let mut entering = input.load(feed.last, feed.at_last);
         let mut leaving = [0; WORDS];
         let mut y = strip.top;
         loop {
@@ -413,14 +380,9 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
             if is_last {
                 let_next_kernel_begin();
             } else {
-                (last, at) = (last + 1, at.wrapping_add(below));
-                entering = input.load(last, at);
-                if NEAR && last < far && input.is_simple() {
-                    prefetch(at.wrapping_add(ahead));
-                }
+                entering = feed.enter::<NEAR>();
                 if !NEAR {
-                    leaving = input.load(first, at_first);
-                    (first, at_first) = (first + 1, at_first.wrapping_add(below));
+                    leaving = feed.leave();
                 }
             }
             if NEAR {
@@ -448,8 +410,109 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(
 /// Rows that are loaded together before the first result.
 const AT_ONCE: usize = 6;
 
+/// The sums of a thread's columns over `above` rows from row `first` on. NEAR: puts the rows in the
+/// ring, too.
+///
+/// # Safety
+/// As for [`slide`].
+#[inline(always)]
+unsafe fn columns_above<const C: usize, const NEAR: bool, N: Number>(
+    input: &Input<'_, C>,
+    ring: &mut Ring,
+    first: i32,
+    above: i32,
+) -> [N; V] {
+    let mut columns = [N::ZERO; V];
+    let mut row = opaque(0);
+    // SAFETY: as the caller promised.
+    unsafe {
+        while row < above {
+            // Several rows load together, to hide memory latency.
+            let mut words = [[0; WORDS]; AT_ONCE];
+            let mut n = 0;
+            while n < AT_ONCE {
+                if row + (n as i32) < above {
+                    let y = first + row + n as i32;
+                    words[n] = input.load(y, input.at(y));
+                }
+                n += 1;
+            }
+            n = 0;
+            while n < AT_ONCE {
+                if NEAR && row + (n as i32) < above {
+                    ring.put(&words[n]);
+                }
+                // Rows past `above` are 0.
+                let mut i = 0;
+                while i < V {
+                    columns[i] = columns[i].plus(N::of_byte(words[n][i / 4], i % 4));
+                    i += 1;
+                }
+                n += 1;
+            }
+            row += AT_ONCE as i32;
+        }
+    }
+    columns
+}
+
 /// Rows between a prefetch into the L2 cache and the load of that row.
 const AHEAD: i32 = 6;
+
+/// A thread's loads of the rows that enter the windows and of those that leave.
+struct Feed<'a, const C: usize> {
+    input: &'a Input<'a, C>,
+    /// The row that entered last, and the next one to leave.
+    last: i32,
+    first: i32,
+    /// The addresses of the thread's words in these rows.
+    at_last: u64,
+    at_first: u64,
+    /// Bytes from a row to the next.
+    below: u64,
+    /// Rows before this one have a row [`AHEAD`] rows below them to prefetch.
+    far: i32,
+}
+
+impl<'a, const C: usize> Feed<'a, C> {
+    /// For windows that begin at row `first` and have `above` more rows.
+    #[inline(always)]
+    fn new(input: &'a Input<'a, C>, first: i32, above: i32) -> Self {
+        let (last, plane) = (first + above, input.source.plane());
+        let (at_last, at_first) = (input.at(last), input.at(first));
+        let (below, far) = (plane.row as u64, plane.end_row - AHEAD);
+        Self { input, last, first, at_last, at_first, below, far }
+    }
+
+    /// Goes on to the next row that enters, and loads it.
+    ///
+    /// # Safety
+    /// As for [`slide`].
+    #[inline(always)]
+    unsafe fn enter<const NEAR: bool>(&mut self) -> [u32; WORDS] {
+        self.last += 1;
+        self.at_last = self.at_last.wrapping_add(self.below);
+        // SAFETY: as the caller promised.
+        let words = unsafe { self.input.load(self.last, self.at_last) };
+        if NEAR && self.last < self.far && self.input.is_simple() {
+            prefetch(self.at_last.wrapping_add(self.below.wrapping_mul(AHEAD as u64)));
+        }
+        words
+    }
+
+    /// Loads the next row that leaves.
+    ///
+    /// # Safety
+    /// As for [`slide`].
+    #[inline(always)]
+    unsafe fn leave(&mut self) -> [u32; WORDS] {
+        // SAFETY: as the caller promised.
+        let words = unsafe { self.input.load(self.first, self.at_first) };
+        self.first += 1;
+        self.at_first = self.at_first.wrapping_add(self.below);
+        words
+    }
+}
 
 /// A block's part of the region. Numbers of values count from the start of a row.
 #[derive(Clone, Copy)]
@@ -668,25 +731,8 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
         sums[i] = sums[i].plus(sums[i - C]);
         i += 1;
     }
-    // By channel: the sums of the lanes before this one, and of all lanes of the group so far.
-    let (mut before, mut all) = ([N::ZERO; C], [N::ZERO; C]);
-    let mut c = 0;
-    while c < C {
-        all[c] = sums[V - C + c];
-        c += 1;
-    }
-    let mut apart = 1;
-    while apart < 32 {
-        let mut c = 0;
-        while c < C {
-            // SAFETY: the whole warp is here.
-            let others = N::from_bits(unsafe { exchange(all[c].bits(), apart) });
-            before[c] = before[c].plus_if(lane as u32 & apart != 0, others);
-            all[c] = all[c].plus(others);
-            c += 1;
-        }
-        apart *= 2;
-    }
+    // SAFETY: the whole warp is here.
+    let (mut before, all) = unsafe { of_lanes::<C, N>(&sums) };
     // SAFETY: only one thread stores to each place. The block passes a barrier between a store and
     // the loads of other threads, and between these loads and the next store.
     unsafe {
@@ -725,6 +771,35 @@ unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, c
             barrier();
         }
     }
+}
+
+/// From each lane's sums by channel, at the end of `sums`: the sums of the lanes before this one,
+/// and of all lanes.
+///
+/// # Safety
+/// The whole warp calls this.
+#[inline(always)]
+unsafe fn of_lanes<const C: usize, N: Number>(sums: &[N; V]) -> ([N; C], [N; C]) {
+    // `all` are the sums of the group of `apart` lanes.
+    let (mut before, mut all) = ([N::ZERO; C], [N::ZERO; C]);
+    let mut c = 0;
+    while c < C {
+        all[c] = sums[V - C + c];
+        c += 1;
+    }
+    let mut apart = 1;
+    while apart < 32 {
+        let mut c = 0;
+        while c < C {
+            // SAFETY: as the caller promised.
+            let others = N::from_bits(unsafe { exchange(all[c].bits(), apart) });
+            before[c] = before[c].plus_if(thread_x() as u32 & apart != 0, others);
+            all[c] = all[c].plus(others);
+            c += 1;
+        }
+        apart *= 2;
+    }
+    (before, all)
 }
 
 /// Shared-memory words of the prefix sums at the start and the end of the windows of a thread's

@@ -18,7 +18,7 @@ use crate::abi::{Pass, Taps};
 use crate::device::*;
 use crate::tile::planar::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
-use crate::tile::view::{Source, Target};
+use crate::tile::view::{Run, Source, Target};
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
 /// of a lane, and for 8 bits; rows at a time; stages of the ring; the most registers of a thread
@@ -235,22 +235,52 @@ pub(crate) unsafe fn slide<
     let ring = unsafe { Ring::<K, PX, R, STAGES>::new(pass, strip_left) };
     let x = strip_left + PX as i32 * thread_x();
     let run = Target::new(pass).run::<PX>(x);
-    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
 
     let mut top = pass.region.y0 + block_y() * rows;
     while top < pass.region.y1 {
         let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
-        // Input rows are counted from the first row that the strip needs.
-        let first = top - anchor_y;
-        let count = bottom - top + K as i32 - 1;
-        let mut state = S::START;
-        // With a point, the pixels of the rows that are complete next, loaded one step ahead to
-        // hide memory latency.
-        let mut centres = [[0.0; PX]; R];
+        // SAFETY: as the caller promised; the rows lie in the region.
+        unsafe { slide_down(pass, &ring, (&run, x), (top, bottom), anchor_y, &step) };
+        copies_wait::<0>();
+        warp_barrier();
+        top += grid_height() * rows;
+    }
+}
+
+/// Filters the rows of a strip from `top` to before `bottom`. The lane's pixels begin at column
+/// `x`; `run` are their results.
+///
+/// # Safety
+/// As for [`slide`]; the ring's buffers are not in use, and only this warp writes these rows.
+#[inline(always)]
+unsafe fn slide_down<
+    const K: usize,
+    const PX: usize,
+    const R: usize,
+    const STAGES: usize,
+    S: Step<K, PX, R>,
+>(
+    pass: &Pass,
+    ring: &Ring<'_, K, PX, R, STAGES>,
+    (run, x): (&Run<'_, PX>, i32),
+    (top, bottom): (i32, i32),
+    anchor_y: i32,
+    step: &S,
+) {
+    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
+    // Input rows are counted from the first row that the strip needs.
+    let first = top - anchor_y;
+    let count = bottom - top + K as i32 - 1;
+    let mut state = S::START;
+    // With a point, the pixels of the rows that are complete next, loaded one step ahead to hide
+    // memory latency.
+    let mut centres = [[0.0; PX]; R];
+    // SAFETY: as the caller promised. Before a buffer is used again, all lanes have read its row
+    // and passed the barrier; the rows read have arrived.
+    unsafe {
         let mut ahead = opaque(0);
         while ahead < (STAGES - R) as i32 {
-            // SAFETY: these buffers have not been used, or the barrier below has been passed since.
-            unsafe { fetch_or_none(&ring, first, ahead, count) };
+            fetch_or_none(ring, first, ahead, count);
             ahead += R as i32;
         }
         let mut i = 0;
@@ -259,45 +289,62 @@ pub(crate) unsafe fn slide<
             // have arrived.
             wait_for_rows::<R, STAGES>();
             warp_barrier();
-            // SAFETY: all lanes have read the rows before these, and passed the barrier; the rows
-            // read have arrived.
-            let results = unsafe {
-                fetch_or_none(&ring, first, i + (STAGES - R) as i32, count);
-                let mut shares = [[0.0; MAX_SHARE]; R];
-                let mut r = 0;
-                while r < R {
-                    shares[r] = ring.read(i + r as i32, share);
-                    r += 1;
-                }
-                step.step(shares, &mut state)
-            };
-            // The oldest sums have just taken their last tap row.
-            let done = top + i - (K as i32 - 1);
+            fetch_or_none(ring, first, i + (STAGES - R) as i32, count);
+            let mut shares = [[0.0; MAX_SHARE]; R];
             let mut r = 0;
             while r < R {
-                let y = done + r as i32;
-                if y >= top && y < bottom {
-                    let mut sums = results[r];
-                    let mut n = 0;
-                    while S::POINT && n < PX {
-                        sums[n] = fma(pass.point, centres[r][n], sums[n]);
-                        n += 1;
-                    }
-                    // SAFETY: the row lies in the strip, which only this warp writes.
-                    unsafe { run.write(y, sums) };
-                }
-                let next = y + R as i32;
-                if S::POINT && next >= top && next < bottom {
-                    // SAFETY: the row lies in the region, and so in the image.
-                    centres[r] = unsafe { Source::new(pass).pixels((x, next)) };
-                }
+                shares[r] = ring.read(i + r as i32, share);
                 r += 1;
             }
+            let results = step.step(shares, &mut state);
+            // The oldest sums have just taken their last tap row.
+            let done = top + i - (K as i32 - 1);
+            write_complete::<K, PX, R, S>(
+                pass,
+                (run, x),
+                done,
+                (top, bottom),
+                &results,
+                &mut centres,
+            );
             i += R as i32;
         }
-        copies_wait::<0>();
-        warp_barrier();
-        top += grid_height() * rows;
+    }
+}
+
+/// Writes the R rows from `done` on that lie in the strip, plus the pass's point times `centres`;
+/// then loads the pixels of the next R rows into `centres`.
+///
+/// # Safety
+/// As for [`slide_down`].
+#[inline(always)]
+unsafe fn write_complete<const K: usize, const PX: usize, const R: usize, S: Step<K, PX, R>>(
+    pass: &Pass,
+    (run, x): (&Run<'_, PX>, i32),
+    done: i32,
+    (top, bottom): (i32, i32),
+    results: &[[f32; PX]; R],
+    centres: &mut [[f32; PX]; R],
+) {
+    let mut r = 0;
+    while r < R {
+        let y = done + r as i32;
+        if y >= top && y < bottom {
+            let mut sums = results[r];
+            let mut n = 0;
+            while S::POINT && n < PX {
+                sums[n] = fma(pass.point, centres[r][n], sums[n]);
+                n += 1;
+            }
+            // SAFETY: the row lies in the strip, which only this warp writes.
+            unsafe { run.write(y, sums) };
+        }
+        let next = y + R as i32;
+        if S::POINT && next >= top && next < bottom {
+            // SAFETY: the row lies in the region, and so in the image.
+            centres[r] = unsafe { Source::new(pass).pixels((x, next)) };
+        }
+        r += 1;
     }
 }
 
@@ -325,8 +372,6 @@ pub(crate) unsafe fn slide_planar<
     let strip_left = pass.region.aligned_left() + block_x() * 32 * PX as i32;
     let input = Rows::<BYTES, K, PX>::new(pass, strip_left);
     let output = Results::<PX>::new::<K>(pass, strip_left, filtered);
-    let share =
-        (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(if PX < 4 { PX } else { 4 });
 
     let mut top = pass.region.y0 + block_y() * rows;
     while top < pass.region.y1 {
@@ -353,31 +398,8 @@ pub(crate) unsafe fn slide_planar<
                 let mut row = if R as i32 == ROUND { 0 } else { opaque(0) };
                 while row < ROUND {
                     let y = done + row;
-                    if thread_y() < filtered {
-                        let mut shares = [[0.0; MAX_SHARE]; R];
-                        let mut r = 0;
-                        while r < R {
-                            shares[r] = input.read(half, row + r as i32, share);
-                            r += 1;
-                        }
-                        let results = step.step(shares, &mut state);
-                        let mut r = 0;
-                        while r < R {
-                            let y = y + r as i32;
-                            if y >= top && y < bottom {
-                                output.take(half, row + r as i32, y, results[r]);
-                            }
-                            r += 1;
-                        }
-                    } else {
-                        let mut r = opaque(0);
-                        while r < R as i32 {
-                            if y + r >= top && y + r < bottom {
-                                output.copy(half, row + r, y + r);
-                            }
-                            r += 1;
-                        }
-                    }
+                    let places = (&input, &output, half);
+                    step_planar(places, (row, y), (top, bottom), filtered, &step, &mut state);
                     row += R as i32;
                 }
                 half ^= 1;
@@ -387,6 +409,59 @@ pub(crate) unsafe fn slide_planar<
             output.flush(half ^ 1, top + i - ROUND - (K as i32 - 1), (top, bottom));
         }
         top += grid_height() * rows;
+    }
+}
+
+/// Filters R rows of a round from number `row` on, which complete output row `y` and those below;
+/// copies the results if the warp's channel is not filtered. `half` is the half of shared memory
+/// that has the round's rows and results.
+///
+/// # Safety
+/// As for [`slide_planar`]; the rows are in shared memory.
+#[inline(always)]
+unsafe fn step_planar<
+    const BYTES: usize,
+    const K: usize,
+    const PX: usize,
+    const R: usize,
+    S: Step<K, PX, R>,
+>(
+    (input, output, half): (&Rows<'_, BYTES, K, PX>, &Results<'_, PX>, i32),
+    (row, y): (i32, i32),
+    (top, bottom): (i32, i32),
+    filtered: i32,
+    step: &S,
+    state: &mut S::State,
+) {
+    let share =
+        (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(if PX < 4 { PX } else { 4 });
+    // SAFETY: as the caller promised.
+    unsafe {
+        if thread_y() < filtered {
+            let mut shares = [[0.0; MAX_SHARE]; R];
+            let mut r = 0;
+            while r < R {
+                shares[r] = input.read(half, row + r as i32, share);
+                r += 1;
+            }
+            let results = step.step(shares, state);
+            let mut r = 0;
+            while r < R {
+                let y = y + r as i32;
+                if y >= top && y < bottom {
+                    output.take(half, row + r as i32, y, results[r]);
+                }
+                r += 1;
+            }
+        } else {
+            let mut r = opaque(0);
+            while r < R as i32 {
+                if y + r >= top && y + r < bottom {
+                    output.copy(half, row + r, y + r);
+                }
+                r += 1;
+            }
+        }
     }
 }
 

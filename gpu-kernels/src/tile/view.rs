@@ -371,9 +371,6 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     end: i32,
 ) {
     let source = Source::new(pass);
-    // The next 32 columns, or the warp's next row.
-    let step =
-        |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
     let mut at = (0, thread_y());
     if left >= 0
         && left + width <= pass.width
@@ -394,7 +391,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
                     values[i] = unsafe { load(from, loaded.0 as usize) };
                 }
                 let y = loaded.1;
-                loaded = step(loaded);
+                loaded = next_columns(loaded, width);
                 if loaded.1 != y {
                     from = from.wrapping_byte_offset(next_row);
                 }
@@ -407,23 +404,48 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
                     // SAFETY: the tile also has this place.
                     unsafe { tile.store(start + y * pitch + x, values[i]) };
                 }
-                at = step(at);
+                at = next_columns(at, width);
                 i += 1;
             }
         }
     } else {
-        let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
-        let source = Source::new(pass);
-        while at.1 < height {
-            let (x, y) = (at.0 + thread_x(), at.1);
-            if x < width {
-                let column = if left + x < end { left + x } else { end - 1 };
-                // SAFETY: the place lies in the tile; the border rule finds a pixel for any
-                // coordinate.
-                unsafe { tile.store(start + y * pitch + x, source.pixel(column, top + y)) };
-            }
-            at = step(at);
+        // SAFETY: as the caller promised.
+        unsafe {
+            load_tile_at_edge(pass, (tile, start), pitch, (left, top), (width, height), end);
         }
+    }
+}
+
+/// The warp's next 32 columns of a tile: in the same row, or the first in the warp's next row.
+#[inline(always)]
+fn next_columns((x, y): (i32, i32), width: i32) -> (i32, i32) {
+    if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) }
+}
+
+/// As [`load_tile`], through the border rule.
+///
+/// # Safety
+/// As for [`load_tile`].
+#[inline(always)]
+unsafe fn load_tile_at_edge(
+    pass: &Pass,
+    (tile, start): (Shared, i32),
+    pitch: i32,
+    (left, top): (i32, i32),
+    (width, height): (i32, i32),
+    end: i32,
+) {
+    let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
+    let source = Source::new(pass);
+    let mut at = (0, thread_y());
+    while at.1 < height {
+        let (x, y) = (at.0 + thread_x(), at.1);
+        if x < width {
+            let column = if left + x < end { left + x } else { end - 1 };
+            // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
+            unsafe { tile.store(start + y * pitch + x, source.pixel(column, top + y)) };
+        }
+        at = next_columns(at, width);
     }
 }
 
@@ -619,34 +641,10 @@ impl<'a> Target<'a> {
         let stored = (end - x + stride - 1) / stride;
         // SAFETY: as the caller promised.
         unsafe {
-            let mut i = 0;
             if scalar != U8 {
-                let mut values = sums;
-                while i < N {
-                    values[i] += 0.0;
-                    i += 1;
-                }
-                let values = finished(self.pass, values);
-                i = 0;
-                if scalar == F32 {
-                    while i < N {
-                        if (i as i32) < stored {
-                            store(at(i) as *mut f32, 0, values[i]);
-                        }
-                        i += 1;
-                    }
-                    return;
-                }
-                // One loop for both types: a branch for each would double the code.
-                while i < N {
-                    let (whole, half) = (to_bits(U16, values[i]), f32_to_half(values[i]));
-                    if (i as i32) < stored {
-                        store_u16(at(i), if scalar == U16 { whole } else { half });
-                    }
-                    i += 1;
-                }
-                return;
+                return self.write_wide(scalar, at, stored, sums);
             }
+            let mut i = 0;
             let values = finished(self.pass, sums);
             // Only the store is conditional, so that it needs no branch.
             let mut greatest = -1.0;
@@ -675,6 +673,48 @@ impl<'a> Target<'a> {
                     note(self.pass, x + stride * i, y, self.z);
                 }
                 i = opaque(i + 1);
+            }
+        }
+    }
+
+    /// [`Target::write_strided`] for types other than u8: stores the first `stored` results, number
+    /// `i` at address `at(i)`.
+    ///
+    /// # Safety
+    /// As for [`Target::write_strided`].
+    #[inline(always)]
+    unsafe fn write_wide<const N: usize>(
+        &self,
+        scalar: u32,
+        at: impl Fn(usize) -> u64,
+        stored: i32,
+        mut sums: [f32; N],
+    ) {
+        let mut i = 0;
+        while i < N {
+            sums[i] += 0.0;
+            i += 1;
+        }
+        let values = finished(self.pass, sums);
+        i = 0;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if scalar == F32 {
+                while i < N {
+                    if (i as i32) < stored {
+                        store(at(i) as *mut f32, 0, values[i]);
+                    }
+                    i += 1;
+                }
+                return;
+            }
+            // One loop for both types: a branch for each would double the code.
+            while i < N {
+                let (whole, half) = (to_bits(U16, values[i]), f32_to_half(values[i]));
+                if (i as i32) < stored {
+                    store_u16(at(i), if scalar == U16 { whole } else { half });
+                }
+                i += 1;
             }
         }
     }

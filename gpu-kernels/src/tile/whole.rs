@@ -65,7 +65,6 @@ pub(crate) const GROUP: i32 = 16;
 /// # Safety
 /// `pass` describes allocated memory. Nobody touches that shared memory before a wait for the
 /// copies and a barrier.
-/// copies, and a barrier.
 #[inline(always)]
 pub(crate) unsafe fn bring(
     pass: &Pass,

@@ -202,6 +202,30 @@ impl Found {
         }
         seen
     }
+
+    /// Adds the types of holes in row `row` to those of the thread's results, whose tile's windows
+    /// begin at row `top`.
+    ///
+    /// # Safety
+    /// As for [`Found::under`].
+    #[inline(always)]
+    unsafe fn add_seen(self, seen: &mut [[u32; BESIDE]; DOWN], holes: &Holes, row: i32, top: i32) {
+        let window = &holes.window;
+        let mut down = 0;
+        while down < DOWN {
+            let r = self.top + row - (top + thread_y() + BLOCK.1 as i32 * down as i32);
+            if r >= 0 && r < window.rows {
+                let mut beside = 0;
+                while beside < BESIDE {
+                    // SAFETY: as the caller promised.
+                    seen[down][beside] |=
+                        unsafe { self.under(window, holes.signs, (row, r), beside as i32) };
+                    beside += 1;
+                }
+            }
+            down += 1;
+        }
+    }
 }
 
 /// Overwrites the results with holes under their windows.
@@ -232,45 +256,8 @@ pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
 #[inline(always)]
 unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, i32)) {
     let (window, source, target) = (&holes.window, Source::new(pass), Target::new(pass));
-    let mut seen = [[0u32; BESIDE]; DOWN];
-    let (top, end) = (y - window.anchor_y, y - window.anchor_y + TILE.1 as i32 + window.rows - 1);
-    let mut first = 0;
-    while first < words(window.cols) {
-        let mut found = Found::new(window, x, first);
-        found.top = top;
-        while found.top < end {
-            let left_over = end - found.top;
-            found.rows = if left_over < found.most { left_over } else { found.most };
-            // SAFETY: as the caller promised; all threads of the block reach the barriers.
-            unsafe {
-                barrier();
-                found.find(&source, holes.greatest);
-                barrier();
-                let mut row = 0;
-                while row < found.rows {
-                    if found.shared.load_word(found.any(row)) != 0 {
-                        let mut down = 0;
-                        while down < DOWN {
-                            let r =
-                                found.top + row - (top + thread_y() + BLOCK.1 as i32 * down as i32);
-                            if r >= 0 && r < window.rows {
-                                let mut beside = 0;
-                                while beside < BESIDE {
-                                    seen[down][beside] |=
-                                        found.under(window, holes.signs, (row, r), beside as i32);
-                                    beside += 1;
-                                }
-                            }
-                            down += 1;
-                        }
-                    }
-                    row += 1;
-                }
-            }
-            found.top += found.rows;
-        }
-        first += WORDS;
-    }
+    // SAFETY: as the caller promised.
+    let seen = unsafe { seen_in_tile(&source, holes, (x, y)) };
     let (x, y) = (x + thread_x(), y + thread_y());
     let mut any = 0;
     let mut down = 0;
@@ -312,6 +299,47 @@ unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, 
         }
         down += 1;
     }
+}
+
+/// The types of holes under the windows of a thread's results, in the tile whose first result is at
+/// `(x, y)`.
+///
+/// # Safety
+/// As for [`mend`].
+#[inline(always)]
+unsafe fn seen_in_tile(
+    source: &Source<'_>,
+    holes: &Holes,
+    (x, y): (i32, i32),
+) -> [[u32; BESIDE]; DOWN] {
+    let window = &holes.window;
+    let mut seen = [[0u32; BESIDE]; DOWN];
+    let (top, end) = (y - window.anchor_y, y - window.anchor_y + TILE.1 as i32 + window.rows - 1);
+    let mut first = 0;
+    while first < words(window.cols) {
+        let mut found = Found::new(window, x, first);
+        found.top = top;
+        while found.top < end {
+            let left_over = end - found.top;
+            found.rows = if left_over < found.most { left_over } else { found.most };
+            // SAFETY: as the caller promised; all threads of the block reach the barriers.
+            unsafe {
+                barrier();
+                found.find(source, holes.greatest);
+                barrier();
+                let mut row = 0;
+                while row < found.rows {
+                    if found.shared.load_word(found.any(row)) != 0 {
+                        found.add_seen(&mut seen, holes, row, top);
+                    }
+                    row += 1;
+                }
+            }
+            found.top += found.rows;
+        }
+        first += WORDS;
+    }
+    seen
 }
 
 /// The sums of all taps for a thread's results, the first at `(x, y)`: through the border rule, in

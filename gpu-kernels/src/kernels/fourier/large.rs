@@ -21,7 +21,7 @@ use super::layout::{BESIDE, FOLDED, Large, Pairs, Parts, STACKED};
 use super::tiles::{Share, leave_holes, put};
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};
+use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
 
 const SIDE: i32 = Large::SIDE;
 /// Numbers of a line in a thread, and threads that share a line.
@@ -336,12 +336,11 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     let row = source.row(y);
     let other = if WAY == STACKED { source.row(y + below) } else { row };
     let lane = exchange.thread;
+    let inside = x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
     let mut line = [ZERO; EACH];
     // SAFETY: inside, every column lies in the image; else each column goes through the border
     // rule. Only this thread uses the numbers in shared memory.
     unsafe {
-        let inside =
-            x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
         if KIND != BYTES && inside && source.is_plain() {
             let (first, second) = (row.at_plain(x + lane), row.at_plain(x + lane + apart));
             let mut m = 0;
@@ -360,33 +359,53 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
         } else {
             // The end of needed columns, counted from the first column of the real parts.
             let needed = pass.width - pair.left + parts.cols - 1;
-            let mut m = opaque(0);
-            while m < EACH as i32 {
-                let at = lane + 32 * m;
-                let first = row.found_strided::<8, KIND>(x + at, 32);
-                let second = other.found_strided::<8, KIND>(x + at + apart, 32);
-                let mut i = 0;
-                while i < 8 {
-                    let at = at + 32 * i as i32;
-                    let re = if at < needed { first[i] } else { 0.0 };
-                    let im = if at + apart < needed { second[i] } else { 0.0 };
-                    exchange
-                        .shared
-                        .store2(2 * (exchange.from + exchange.apart * (m + i as i32)), [re, im]);
-                    i += 1;
-                }
-                m = opaque(m + 8);
-            }
-            let mut m = 0;
-            while m < EACH {
-                let [re, im] =
-                    exchange.shared.load2(2 * (exchange.from + exchange.apart * m as i32));
-                line[m] = Complex { re, im };
-                m += 1;
-            }
+            line = load_at_edge::<KIND>([row, other], x, apart, needed, exchange);
         }
     }
     line
+}
+
+/// As [`load_pair`], through the border rule. Real parts are pixels of the first row from column
+/// `x` on, imaginary parts pixels of the second row, `apart` columns further right. Columns from
+/// `x + needed` on are 0.
+///
+/// # Safety
+/// The pass describes allocated memory. Only this thread uses the numbers in shared memory.
+#[inline(always)]
+unsafe fn load_at_edge<const KIND: u32>(
+    [row, other]: [Row<'_>; 2],
+    x: i32,
+    apart: i32,
+    needed: i32,
+    exchange: &Exchange,
+) -> [Complex; EACH] {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut m = opaque(0);
+        while m < EACH as i32 {
+            let at = exchange.thread + 32 * m;
+            let first = row.found_strided::<8, KIND>(x + at, 32);
+            let second = other.found_strided::<8, KIND>(x + at + apart, 32);
+            let mut i = 0;
+            while i < 8 {
+                let at = at + 32 * i as i32;
+                let re = if at < needed { first[i] } else { 0.0 };
+                let im = if at + apart < needed { second[i] } else { 0.0 };
+                let place = exchange.from + exchange.apart * (m + i as i32);
+                exchange.shared.store2(2 * place, [re, im]);
+                i += 1;
+            }
+            m = opaque(m + 8);
+        }
+        let (mut line, mut m) = ([ZERO; EACH], 0);
+        while m < EACH {
+            let place = exchange.from + exchange.apart * m as i32;
+            let [re, im] = exchange.shared.load2(2 * place);
+            line[m] = Complex { re, im };
+            m += 1;
+        }
+        line
+    }
 }
 
 /// Stores the results of a row of both tiles, or adds them to the results of earlier parts.

@@ -372,29 +372,14 @@ impl<const R: usize, const J: i32> Line<R, J> {
         numbers: *const f32,
         load: impl Fn(i32, i32) -> [Complex; EACH],
     ) -> ([Complex; EACH], [f32; 2]) {
-        let spectra = numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize);
+        if !IN_PARTS {
+            // SAFETY: as the caller promised.
+            return unsafe { self.filtered_whole(numbers, load(0, 0)) };
+        }
+        let spectra = self.spectra(numbers);
         let mut squares = [0.0; 2];
         // SAFETY: as the caller promised.
         unsafe {
-            if !IN_PARTS {
-                self.spread(load(0, 0), numbers);
-                let line = self.here();
-                let mut q = 0;
-                while q < EACH / R {
-                    let (mut part, mut i) = (line.frequencies(q), 0);
-                    while i < R {
-                        let [re, im] = reload2(spectra, 2 * 16 * R * (R * q + i));
-                        let product = part[i].times(Complex { re, im });
-                        squares =
-                            [with_square(squares[0], part[i]), with_square(squares[1], product)];
-                        part[i] = product;
-                        i += 1;
-                    }
-                    line.put_back(q, part);
-                    q += 1;
-                }
-                return (self.gathered(numbers), squares);
-            }
             let (mut sum, mut term, mut part) = ([[ZERO; R]; EACH], opaque(0), opaque(0));
             loop {
                 self.spread(load(term, part * lines.part), numbers);
@@ -435,6 +420,45 @@ impl<const R: usize, const J: i32> Line<R, J> {
                 barrier();
             }
         }
+    }
+
+    /// [`Line::filtered`] for one term and a window of one part.
+    ///
+    /// # Safety
+    /// As for [`Line::filtered`].
+    #[inline(always)]
+    unsafe fn filtered_whole(
+        &self,
+        numbers: *const f32,
+        loaded: [Complex; EACH],
+    ) -> ([Complex; EACH], [f32; 2]) {
+        let spectrum = self.spectra(numbers);
+        let mut squares = [0.0; 2];
+        // SAFETY: as the caller promised.
+        unsafe {
+            self.spread(loaded, numbers);
+            let line = self.here();
+            let mut q = 0;
+            while q < EACH / R {
+                let (mut part, mut i) = (line.frequencies(q), 0);
+                while i < R {
+                    let [re, im] = reload2(spectrum, 2 * 16 * R * (R * q + i));
+                    let product = part[i].times(Complex { re, im });
+                    squares = [with_square(squares[0], part[i]), with_square(squares[1], product)];
+                    part[i] = product;
+                    i += 1;
+                }
+                line.put_back(q, part);
+                q += 1;
+            }
+            (self.gathered(numbers), squares)
+        }
+    }
+
+    /// The thread's first number of the spectra, which follow the factors.
+    #[inline(always)]
+    fn spectra(&self, numbers: *const f32) -> *const f32 {
+        numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize)
     }
 }
 

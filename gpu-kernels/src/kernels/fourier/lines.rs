@@ -368,31 +368,48 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     (source, term, beyond): (&Source<'_>, i64, f32),
     (x, first, tap): (i32, i32, i32),
 ) -> [Complex; EACH] {
-    /// Numbers that are loaded together at the image's edges.
-    const TOGETHER: usize = 8;
-    let (size, apart) = (Line::<R, J>::SIZE, Line::<R, J>::THREADS);
     let top = first - lines.anchor + tap;
-    // SAFETY: inside, memory has every row; else each row goes through the border rule.
+    if !source.has_rows(top, top + Line::<R, J>::SIZE) {
+        // SAFETY: as the caller promised.
+        return unsafe {
+            load_columns_at_edge(line, pass, lines, (source, term, beyond), (x, first, tap))
+        };
+    }
+    let row = source.plain_row(top).below(line.thread);
+    let mut from = row.at_plain(x).wrapping_byte_offset(term as isize);
+    let next = source.plain_offset(Line::<R, J>::THREADS);
+    let mut numbers = [ZERO; EACH];
+    let mut m = 0;
+    while m < EACH {
+        // SAFETY: memory has every row.
+        let [re, im] = unsafe { load2(from, 0) };
+        numbers[m] = Complex { re, im };
+        from = from.wrapping_byte_offset(next);
+        m += 1;
+    }
+    numbers
+}
+
+/// As [`load_columns`], with each row through the border rule.
+///
+/// # Safety
+/// As for [`load_columns`].
+#[inline(always)]
+unsafe fn load_columns_at_edge<const R: usize, const J: i32>(
+    line: &Line<R, J>,
+    pass: &Pass,
+    lines: &Lines,
+    (source, term, beyond): (&Source<'_>, i64, f32),
+    (x, first, tap): (i32, i32, i32),
+) -> [Complex; EACH] {
+    /// Numbers that are loaded together.
+    const TOGETHER: usize = 8;
+    let apart = Line::<R, J>::THREADS;
+    let top = first - lines.anchor + tap;
+    let (there, end) = (pass.src.first_row, pass.src.end_row);
+    let needed = pass.height - first + lines.taps - 1 - tap;
+    // SAFETY: each row goes through the border rule.
     unsafe {
-        if source.has_rows(top, top + size) {
-            let mut from = source
-                .plain_row(top)
-                .below(line.thread)
-                .at_plain(x)
-                .wrapping_byte_offset(term as isize);
-            let next = source.plain_offset(apart);
-            let mut numbers = [ZERO; EACH];
-            let mut m = 0;
-            while m < EACH {
-                let [re, im] = load2(from, 0);
-                numbers[m] = Complex { re, im };
-                from = from.wrapping_byte_offset(next);
-                m += 1;
-            }
-            return numbers;
-        }
-        let (there, end) = (pass.src.first_row, pass.src.end_row);
-        let needed = pass.height - first + lines.taps - 1 - tap;
         let mut m = opaque(0);
         while m < EACH as i32 {
             let (mut pairs, mut outside) = ([[0.0; 2]; TOGETHER], [false; TOGETHER]);
@@ -484,40 +501,19 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     sums: &[Complex; EACH],
 ) {
     const { assert!(KIND == BYTES, "the column pass makes bytes") }
-    let apart = Line::<R, J>::THREADS;
-    let region = &pass.region;
-    let (from, end) = (region.y0 - first, step.min(region.y1 - first));
-    let has = [x >= region.x0 && x < region.x1, x + 1 >= region.x0 && x + 1 < region.x1];
+    let results = Results::new(line, pass, (x, first), step);
     let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
     let mut m = 0;
     while m < EACH {
         (re[m], im[m]) = (sums[m].re + lines.middle, sums[m].im + lines.middle);
         m += 1;
     }
-    let is_result = |m: usize| (from..end).contains(&(line.thread + apart * m as i32));
     if sum.point != 0.0 {
-        let pixels = Source::of(&sum.pixels, pass);
-        m = 0;
-        while m < EACH {
-            let row = pixels.row_inside(first + line.thread + apart * m as i32);
-            // SAFETY: results lie in the image.
-            let (left, right) = unsafe {
-                (
-                    load_u8_if(is_result(m) && has[0], row.at(x)),
-                    load_u8_if(is_result(m) && has[1], row.at(x + 1)),
-                )
-            };
-            re[m] = fma(sum.point, left as f32, re[m]);
-            im[m] = fma(sum.point, right as f32, im[m]);
-            m += 1;
-        }
+        // SAFETY: as the caller promised.
+        unsafe { results.add_point(&Source::of(&sum.pixels, pass), sum.point, (&mut re, &mut im)) };
     }
     let (re, im) = (finished(pass, re), finished(pass, im));
     let target = Target::late(pass);
-    let mut at = target.at(x, first + line.thread);
-    let next = (apart as i64).wrapping_mul(pass.dst.row) as u64;
-    let beside = pass.dst.pixel as i64 as u64;
-    let is_word = has[0] && has[1] && beside == 1 && (at | next) & 1 == 0;
     // Two bits for each pair of results, so that the sums need no registers.
     let (mut words, mut uncertain) = ([0; EACH], 0u32);
     m = 0;
@@ -529,42 +525,140 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
         m += 1;
     }
     // Opaque, so that the compiler computes it here and keeps no sum for it.
-    let mut uncertain = opaque(uncertain as i32) as u32;
-    m = 0;
-    // SAFETY: results of the region are stored, each by one thread.
+    let uncertain = opaque(uncertain as i32) as u32;
+    // SAFETY: as the caller promised; the second call needs a list.
     unsafe {
-        if is_word {
-            while m < EACH {
-                if is_result(m) {
-                    store_u16(at, words[m]);
+        results.store(&target, &words);
+        if pass.uncertain.list != 0 {
+            results.note(&target, uncertain);
+        }
+    }
+}
+
+/// A thread's results of a pair of columns.
+struct Results<const R: usize, const J: i32> {
+    /// The thread's index in its line.
+    thread: i32,
+    /// The pair's first column, and the row of the line's first number.
+    x: i32,
+    first: i32,
+    /// The line's numbers that are results in the region: the first, and the end.
+    from: i32,
+    end: i32,
+    /// Whether each column lies in the region.
+    has: [bool; 2],
+}
+
+impl<const R: usize, const J: i32> Results<R, J> {
+    /// Rows from one of the thread's results to the next.
+    const APART: i32 = Line::<R, J>::THREADS;
+
+    /// For lines with `step` results.
+    #[inline(always)]
+    fn new(line: &Line<R, J>, pass: &Pass, (x, first): (i32, i32), step: i32) -> Self {
+        let region = &pass.region;
+        Self {
+            thread: line.thread,
+            x,
+            first,
+            from: region.y0 - first,
+            end: step.min(region.y1 - first),
+            has: [x >= region.x0 && x < region.x1, x + 1 >= region.x0 && x + 1 < region.x1],
+        }
+    }
+
+    /// Whether the thread's number `m` is a result.
+    #[inline(always)]
+    fn is_result(&self, m: usize) -> bool {
+        (self.from..self.end).contains(&(self.thread + Self::APART * m as i32))
+    }
+
+    /// The row of the thread's number `m`.
+    #[inline(always)]
+    fn row(&self, m: i32) -> i32 {
+        self.first + self.thread + Self::APART * m
+    }
+
+    /// Adds `point` times each result's own pixel to the sums.
+    ///
+    /// # Safety
+    /// `pixels` are in allocated memory; the results lie in the image.
+    #[inline(always)]
+    unsafe fn add_point(
+        &self,
+        pixels: &Source<'_>,
+        point: f32,
+        (re, im): (&mut [f32; EACH], &mut [f32; EACH]),
+    ) {
+        let mut m = 0;
+        while m < EACH {
+            let row = pixels.row_inside(self.row(m as i32));
+            // SAFETY: as the caller promised.
+            let (left, right) = unsafe {
+                (
+                    load_u8_if(self.is_result(m) && self.has[0], row.at(self.x)),
+                    load_u8_if(self.is_result(m) && self.has[1], row.at(self.x + 1)),
+                )
+            };
+            re[m] = fma(point, left as f32, re[m]);
+            im[m] = fma(point, right as f32, im[m]);
+            m += 1;
+        }
+    }
+
+    /// Stores words of two bytes each.
+    ///
+    /// # Safety
+    /// The region is in allocated memory; no other thread stores these results.
+    #[inline(always)]
+    unsafe fn store(&self, target: &Target<'_>, words: &[u32; EACH]) {
+        let (plane, has) = (&target.pass().dst, self.has);
+        let mut at = target.at(self.x, self.row(0));
+        let next = (Self::APART as i64).wrapping_mul(plane.row) as u64;
+        let beside = plane.pixel as i64 as u64;
+        let is_word = has[0] && has[1] && beside == 1 && (at | next) & 1 == 0;
+        let mut m = 0;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if is_word {
+                while m < EACH {
+                    if self.is_result(m) {
+                        store_u16(at, words[m]);
+                    }
+                    at = at.wrapping_add(next);
+                    m += 1;
                 }
-                at = at.wrapping_add(next);
-                m += 1;
-            }
-        } else {
-            while m < EACH {
-                if is_result(m) && has[0] {
-                    store_u8(at, words[m]);
+            } else {
+                while m < EACH {
+                    if self.is_result(m) && has[0] {
+                        store_u8(at, words[m]);
+                    }
+                    if self.is_result(m) && has[1] {
+                        store_u8(at.wrapping_add(beside), words[m] >> 8);
+                    }
+                    at = at.wrapping_add(next);
+                    m += 1;
                 }
-                if is_result(m) && has[1] {
-                    store_u8(at.wrapping_add(beside), words[m] >> 8);
-                }
-                at = at.wrapping_add(next);
-                m += 1;
             }
         }
     }
-    if pass.uncertain.list == 0 {
-        return;
-    }
-    while uncertain != 0 {
-        keep_rolled();
-        let bit = uncertain.trailing_zeros() as i32;
-        uncertain &= uncertain - 1;
-        if is_result((bit >> 1) as usize) && if bit & 1 == 0 { has[0] } else { has[1] } {
-            let y = first + line.thread + apart * (bit >> 1);
-            // SAFETY: the pass has a list.
-            unsafe { note(pass, x + (bit & 1), y, target.z()) };
+
+    /// Notes the results whose bits are set: bit `2 m` for number `m` of the first column, the next
+    /// bit for that of the second.
+    ///
+    /// # Safety
+    /// The pass has a list.
+    #[inline(always)]
+    unsafe fn note(&self, target: &Target<'_>, mut uncertain: u32) {
+        while uncertain != 0 {
+            keep_rolled();
+            let bit = uncertain.trailing_zeros() as i32;
+            uncertain &= uncertain - 1;
+            let has = if bit & 1 == 0 { self.has[0] } else { self.has[1] };
+            if self.is_result((bit >> 1) as usize) && has {
+                // SAFETY: as the caller promised.
+                unsafe { note(target.pass(), self.x + (bit & 1), self.row(bit >> 1), target.z()) };
+            }
         }
     }
 }

@@ -369,14 +369,34 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
     column: i32,
     top: i32,
 ) {
+    // SAFETY: as the caller promised; a barrier separates rows from columns.
+    unsafe {
+        transform_rows::<M, KIND>(pass, parts, part, column, top);
+        barrier();
+        multiply_columns::<M, KIND>(spectra, part);
+        barrier();
+        rows_to_results::<M, KIND>(pass, parts, part, column, top);
+    }
+}
+
+/// Loads the rows of a pair for part number `part`, and transforms them.
+///
+/// # Safety
+/// As for [`correlate`]; nobody else uses the lines.
+#[inline(always)]
+unsafe fn transform_rows<const M: usize, const KIND: u32>(
+    pass: &Pass,
+    parts: &Parts,
+    part: i32,
+    column: i32,
+    top: i32,
+) {
     let shared = Shared::dynamic();
-    let (size, lines) = (Layout::<M>::SIZE, Layout::<M>::SIZE / 4);
-    let rows = Layout::<M>::results(parts.rows);
-    // SAFETY: only one warp uses a line before the next barrier.
+    // SAFETY: only one warp uses a line.
     unsafe {
         let mut wild = false;
         let mut four = opaque(thread_y());
-        while four < lines {
+        while four < Layout::<M>::SIZE / 4 {
             let (row, place) = Place::<M>::along(shared, four);
             // Recomputed for each line: cheaper than holding a register.
             let part = opaque(part);
@@ -401,9 +421,20 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
         if KIND != BYTES {
             note(parts.noted, wild);
         }
-        barrier();
+    }
+}
+
+/// Transforms the columns, multiplies with the spectrum of part number `part`, and transforms back.
+///
+/// # Safety
+/// As for [`correlate`]; nobody else uses the lines.
+#[inline(always)]
+unsafe fn multiply_columns<const M: usize, const KIND: u32>(spectra: *const f32, part: i32) {
+    let (shared, size) = (Shared::dynamic(), Layout::<M>::SIZE);
+    // SAFETY: only one warp uses a line.
+    unsafe {
         let mut four = opaque(thread_y());
-        while four < lines {
+        while four < size / 4 {
             let place = Place::<M>::down(shared, four);
             let mut line = place.forward(place.load_line(), false);
             let first = tables(KIND) as usize + size as usize * part as usize;
@@ -418,7 +449,24 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             place.store_line(&place.inverse(line, false));
             four += block_height();
         }
-        barrier();
+    }
+}
+
+/// Transforms the rows back, and adds them to the pair's results.
+///
+/// # Safety
+/// As for [`correlate`]; nobody else uses the lines.
+#[inline(always)]
+unsafe fn rows_to_results<const M: usize, const KIND: u32>(
+    pass: &Pass,
+    parts: &Parts,
+    part: i32,
+    column: i32,
+    top: i32,
+) {
+    let (shared, rows) = (Shared::dynamic(), Layout::<M>::results(parts.rows));
+    // SAFETY: only one warp uses a line.
+    unsafe {
         // Wrap-around reaches the remaining rows: they hold no results.
         let mut four = opaque(thread_y());
         while 4 * four < rows {
@@ -470,8 +518,7 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
         source.row(opaque(y))
     };
     // SAFETY: inside, every column lies in the image; else each column goes through the border
-    // rule. Only this warp uses the line in shared memory, and every lane loads only the numbers it
-    // stored.
+    // rule. Only this warp uses the line in shared memory.
     unsafe {
         let inside =
             left >= 0 && left + pair_offset + Layout::<M>::SIZE <= pass.width && row.is_inside();
@@ -498,37 +545,50 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             line
         } else {
             let other = if folds(KIND) { source.row(opaque(y + below)) } else { row };
-            let mut m = opaque(0);
-            while folds(KIND) && m < M as i32 {
-                let (first, second) = (left + 8 * m, left + pair_offset + 8 * m);
-                let (first, second) = (
-                    found::<KIND>(row, first, place.lane),
-                    found::<KIND>(other, second, place.lane),
-                );
-                let mut i = 0;
-                while i < FOUND {
-                    place.store(
-                        place.lane + 8 * m,
-                        8 * i as i32,
-                        Complex { re: first[i], im: second[i] },
-                    );
-                    i += 1;
-                }
-                m = opaque(m + FOUND as i32);
-            }
-            while !folds(KIND) && m < M as i32 {
-                let at = place.lane + 8 * m;
-                let first = row.found_strided::<4, KIND>(left + at, 8);
-                let second = other.found_strided::<4, KIND>(left + pair_offset + at, 8);
-                let mut i = 0;
-                while i < 4 {
-                    place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
-                    i += 1;
-                }
-                m = opaque(m + 4);
-            }
-            place.load_line()
+            load_pair_at_edge::<M, KIND>(place, [row, other], [left, left + pair_offset])
         }
+    }
+}
+
+/// As [`load_pair`], through the border rule. Real and imaginary parts have a row each, and begin
+/// at a column each.
+///
+/// # Safety
+/// The pass describes allocated memory. Only this warp uses the line in shared memory.
+#[inline(always)]
+unsafe fn load_pair_at_edge<const M: usize, const KIND: u32>(
+    place: Place<M>,
+    [row, other]: [Row<'_>; 2],
+    [left, right]: [i32; 2],
+) -> [Complex; M] {
+    // SAFETY: as the caller promised; every lane loads only the numbers it stored.
+    unsafe {
+        let mut m = opaque(0);
+        while folds(KIND) && m < M as i32 {
+            let (first, second) = (
+                found::<KIND>(row, left + 8 * m, place.lane),
+                found::<KIND>(other, right + 8 * m, place.lane),
+            );
+            let mut i = 0;
+            while i < FOUND {
+                let number = Complex { re: first[i], im: second[i] };
+                place.store(place.lane + 8 * m, 8 * i as i32, number);
+                i += 1;
+            }
+            m = opaque(m + FOUND as i32);
+        }
+        while !folds(KIND) && m < M as i32 {
+            let at = place.lane + 8 * m;
+            let first = row.found_strided::<4, KIND>(left + at, 8);
+            let second = other.found_strided::<4, KIND>(right + at, 8);
+            let mut i = 0;
+            while i < 4 {
+                place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
+                i += 1;
+            }
+            m = opaque(m + 4);
+        }
+        place.load_line()
     }
 }
 
