@@ -66,28 +66,41 @@ fn essence(output: &Output) -> String {
 /// kernel that a variant may launch. The tests of bands run on two devices with little memory.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
-    let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+    let (old, narrow) = (folder.path().join("old"), folder.path().join("narrow"));
     let started = std::time::Instant::now();
     // So little memory that pictures go in bands. The device runs the work of other streams first.
-    let narrow = folder.path().join("narrow");
     let in_bands = || {
         run(&narrow, "devices=2,memory=4MiB,order=others-first,", |command| {
             command.args(["flow::"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "2")
         })
     };
-    let all = || {
-        run(&new, "devices=2,", |command| {
-            command.args(["::gpu", "--skip", "flow::"]).env("APRON_GRID_ROWS", "5")
+    let part = |number: usize, words: &[&str]| {
+        run(&folder.path().join(number.to_string()), "devices=2,", |command| {
+            command.args(words).env("APRON_GRID_ROWS", "5")
         })
     };
-    // The run in bands keeps only one thread busy.
+    let parts: [&[&str]; 3] = [
+        &["generated::", "--skip", "cpu", "--skip", "emulated"],
+        &["direct::", "--skip", "cpu", "--skip", "emulated"],
+        &["::gpu", "--skip", "flow::", "--skip", "generated::", "--skip", "direct::"],
+    ];
+    // In processes of their own, because a device of the emulator runs one kernel at a time.
     std::thread::scope(|scope| {
-        let in_bands = scope.spawn(in_bands);
-        let all = all();
-        let in_bands = in_bands.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        all.and(in_bands)
+        let mut runs = vec![scope.spawn(in_bands)];
+        let part = &part;
+        runs.extend(
+            parts
+                .iter()
+                .enumerate()
+                .map(|(number, words)| scope.spawn(move || part(number, words))),
+        );
+        runs.into_iter()
+            .try_for_each(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    let mut launched = std::fs::read_to_string(new)?;
+    let mut launched = String::new();
+    for number in 0..parts.len() {
+        launched += &std::fs::read_to_string(folder.path().join(number.to_string()))?;
+    }
     for test in ["awkward::gpu-memory", "entries::fourier::gpu"] {
         run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
             command.args([test]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
