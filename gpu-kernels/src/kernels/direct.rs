@@ -221,8 +221,8 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
         unsafe {
             load_tile::<BATCH>(
                 pass,
-                (tile, 0),
-                tile_width,
+                tile,
+                |x, y| y * tile_width + x,
                 (block_left - window.anchor_x, block_top - window.anchor_y),
                 (tile_width, tile_height),
                 NO_END,

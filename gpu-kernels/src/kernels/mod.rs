@@ -13,6 +13,7 @@ pub mod peak;
 pub mod resolve;
 pub mod running_sums;
 pub mod separable;
+pub mod separable_any;
 pub mod separable_matrix;
 pub mod sliding;
 pub mod summed;

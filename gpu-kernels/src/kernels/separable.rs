@@ -1,28 +1,21 @@
 //! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then
-//! columns.
+//! columns. Here the number of taps K is a compile-time constant; for any number see
+//! `separable_any.rs`.
 //!
-//! | entry | taps | number of taps |
-//! | --- | --- | --- |
-//! | `separable_rows`, `separable_columns` | global memory | any: [`TAPS_CHUNK`] at a time |
-//! | `separable_rows_K`, `separable_columns_K` | constant bank | K, a compile-time constant |
-//! | `separable_columns_summed` | global memory | any: the columns of one or two terms, [`SUMMED_CHUNK`] at a time |
-//!
-//! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory. With
-//! constant K, a thread computes two runs of 4 neighbouring pixels from 16-byte shared loads,
-//! consecutive across the warp; else 8 pixels 32 apart. Column pass: block 32 x 8, a tile of 32
-//! columns and 64 rows with their apron. With constant K, a thread slides down 8 neighbouring rows
-//! of its column and reads each value once; else it computes 8 rows 8 apart. Lanes always read
-//! consecutive words: no bank conflicts. Order: one accumulator in each pass, taps ascending, fused
-//! multiply-add; the intermediate image is f32. Two terms have an intermediate image each: for each
-//! tap row, the first term's product, then the second's; at last `Pass::point` times the original
-//! pixel. Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's
-//! outside value is the filtered value of a row outside (from the host). Where a border copies, the
-//! column pass copies from the original image.
+//! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory; a thread
+//! computes two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across the
+//! warp. Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron; a thread
+//! slides down 8 neighbouring rows of its column and reads each value once. Lanes always read
+//! consecutive words: no bank conflicts. Taps: in the constant bank. Order: one accumulator in each
+//! pass, taps ascending, fused multiply-add; the intermediate image is f32. Two terms have an
+//! intermediate image each: for each tap row, the first term's product, then the second's; at last
+//! `Pass::point` times the original pixel. Border: each pass applies the rule along its own axis.
+//! Under CONSTANT the column pass's outside value is the filtered value of a row outside (from the
+//! host). Where a border copies, the column pass copies from the original image.
 
 use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;
 use crate::device::*;
-use crate::tile::unrolled::by;
 use crate::tile::view::{NO_END, Source, Target, load_tile};
 
 /// Threads of a block in the row pass: each warp has a row.
@@ -33,50 +26,19 @@ pub const ROWS_TILE: i32 = 256;
 pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
 /// Rows that a block of the column pass computes.
 pub const COLUMNS_TILE: i32 = 64;
-/// Taps that a pass for any number of taps takes at a time.
-pub const TAPS_CHUNK: i32 = 256;
-/// Taps of each column that the pass for sums takes at a time: both terms' tiles fit in the shared
-/// memory that any block may have.
-pub const SUMMED_CHUNK: i32 = 64;
-
-/// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a
-/// time.
+/// Floats from one row of the row pass's tile to the next, a multiple of 4.
 pub const fn rows_pitch(taps: i32) -> i32 {
     (ROWS_TILE + taps - 1 + 3) / 4 * 4
 }
 
-/// Bytes of shared memory for the row pass with `taps` taps at a time.
+/// Bytes of shared memory for the row pass.
 pub const fn rows_shared(taps: i32) -> u32 {
     4 * ROWS_BLOCK.1 * rows_pitch(taps) as u32
 }
 
-/// Bytes of shared memory for the column pass with `taps` taps at a time.
+/// Bytes of shared memory for the column pass.
 pub const fn columns_shared(taps: i32) -> u32 {
     4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
-}
-
-/// Bytes of shared memory for the column pass of sums.
-pub const SUMMED_SHARED: u32 = 2 * columns_shared(SUMMED_CHUNK);
-
-kernel! {
-    /// Filters along the rows with any number of taps.
-    fn separable_rows(pass: Pass, window: Window, taps: *const f32) {
-        rows_in_chunks(&pass, &window, Buffer(taps))
-    }
-
-    /// Filters along the columns with any number of taps.
-    fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
-        columns_in_chunks::<TAPS_CHUNK, false, _>([&pass; 2], 1, &window, &original, Buffer(taps))
-    }
-
-    /// Filters along the columns of one or two intermediate images, the pass's source and `second`,
-    /// with any number of taps. Adds the results, and the pass's point times the original image.
-    /// `taps` are the first term's, then the second's. `outside` is the value outside the second
-    /// image.
-    fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
-        let second = Pass { src: second, outside, ..pass };
-        columns_in_chunks::<SUMMED_CHUNK, true, _>([&pass, &second], terms, &window, &original, Buffer(taps))
-    }
 }
 
 /// Declares and lists the entries
@@ -120,7 +82,7 @@ unrolled! {
     51: separable_rows_51 ".maxnreg 96", separable_columns_51 ".maxnreg 64";
 }
 
-/// Results that a thread of either pass holds.
+/// Results of a thread.
 const RESULTS: usize = 8;
 const WARP: i32 = 32;
 
@@ -144,8 +106,8 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
         unsafe {
             load_tile::<4>(
                 pass,
-                (tile, 0),
-                pitch,
+                tile,
+                |x, y| y * pitch + x,
                 (left - window.anchor_x, top),
                 (pitch, ROWS_BLOCK.1 as i32),
                 NO_END,
@@ -183,65 +145,6 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
                 }
             }
             barrier();
-        }
-        top += grid_height() * block_height();
-    }
-}
-
-/// The row pass, `window.cols` taps.
-///
-/// # Safety
-/// As for [`rows_unrolled`], with `window.cols` taps.
-#[inline(always)]
-unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
-    let tile = Shared::dynamic();
-    let line = thread_y() * rows_pitch(TAPS_CHUNK);
-    let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
-    let mut top = pass.region.y0 + block_y() * block_height();
-    while top < pass.region.y1 {
-        let y = top + thread_y();
-        let mut sums = [0.0; RESULTS];
-        let mut done = 0;
-        while done < window.cols {
-            let chunk =
-                if window.cols - done < TAPS_CHUNK { window.cols - done } else { TAPS_CHUNK };
-            // SAFETY: as in `rows_unrolled`.
-            unsafe {
-                let pitch = rows_pitch(TAPS_CHUNK);
-                let columns = ROWS_TILE + chunk - 1;
-                load_tile::<4>(
-                    pass,
-                    (tile, 0),
-                    pitch,
-                    (left + done - window.anchor_x, top),
-                    (columns, ROWS_BLOCK.1 as i32),
-                    NO_END,
-                );
-                barrier();
-                if y < pass.region.y1 {
-                    by::<2>(chunk, |col| {
-                        let tap = taps.tap((done + col) as usize);
-                        let mut i = 0;
-                        while i < RESULTS {
-                            let value = tile.load(line + thread_x() + WARP * i as i32 + col);
-                            sums[i] = fma(tap, value, sums[i]);
-                            i += 1;
-                        }
-                    });
-                }
-                barrier();
-            }
-            done += chunk;
-        }
-        let target = Target::late(pass);
-        let mut i = 0;
-        while i < RESULTS {
-            let x = left + thread_x() + WARP * i as i32;
-            if x >= pass.region.x0 && x < pass.region.x1 && y < pass.region.y1 {
-                // SAFETY: the pixel lies in the region, and only this thread stores it.
-                unsafe { target.write(x, y, sums[i]) };
-            }
-            i += 1;
         }
         top += grid_height() * block_height();
     }
@@ -288,80 +191,31 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
     }
 }
 
-/// The column pass, `window.rows` taps, CHUNK at a time. It reads one intermediate image. If
-/// SUMMED, it reads `terms` (one or two) of them and adds the pass's point.
-///
-/// # Safety
-/// As for [`columns_unrolled`], with `window.rows` taps of one term, then of the other. The passes
-/// differ in their source alone.
-#[inline(always)]
-unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
-    passes: [&Pass; 2],
-    terms: i32,
-    window: &Window,
-    original: &Plane,
-    taps: T,
-) {
-    // Floats of a term's tile; the second term's tile follows the first.
-    let size = WARP * (COLUMNS_TILE + CHUNK - 1);
-    let (pass, tile, two) = (passes[0], Shared::dynamic(), SUMMED && terms == 2);
-    let x = pass.region.x0 + block_x() * WARP + thread_x();
-    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
-    while top < pass.region.y1 {
-        let mut sums = [0.0; RESULTS];
-        let mut done = 0;
-        while done < window.rows {
-            let chunk = if window.rows - done < CHUNK { window.rows - done } else { CHUNK };
-            // SAFETY: as in `columns_unrolled`.
-            unsafe {
-                let first = top + done - window.anchor_y;
-                load_columns(pass, (tile, 0), COLUMNS_TILE + chunk - 1, first);
-                if two {
-                    load_columns(passes[1], (tile, size), COLUMNS_TILE + chunk - 1, first);
-                }
-                barrier();
-                by::<2>(chunk, |row| {
-                    let mut add = |first: i32, start: i32| {
-                        let tap = taps.tap((first + done + row) as usize);
-                        let mut i = 0;
-                        while i < RESULTS {
-                            let line = thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32 + row;
-                            sums[i] =
-                                fma(tap, tile.load(start + line * WARP + thread_x()), sums[i]);
-                            i += 1;
-                        }
-                    };
-                    add(0, 0);
-                    if two {
-                        add(window.rows, size);
-                    }
-                });
-                barrier();
-            }
-            done += chunk;
-        }
-        let (y, apart) = (top + thread_y(), COLUMNS_BLOCK.1 as i32);
-        // SAFETY: only this thread stores the pixels; those of the region lie in the original.
-        unsafe {
-            if SUMMED && pass.point != 0.0 && x < pass.region.x1 {
-                sums = Source::of(original, pass).with_point_down((x, y), apart, sums);
-            }
-            finish(pass, window, original, (x, y), apart, sums);
-        }
-        top += grid_height() * COLUMNS_TILE;
-    }
-}
-
-/// Loads `count` rows of the block's 32 columns, from row `first` on, into shared memory at `tile`.
+/// Loads `count` rows of the block's 32 columns, from row `first` on, into shared memory from float
+/// `start` on.
 ///
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
 #[inline(always)]
-unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32) {
+pub(super) unsafe fn load_columns(
+    pass: &Pass,
+    (tile, start): (Shared, i32),
+    count: i32,
+    first: i32,
+) {
     let left = pass.region.x0 + block_x() * WARP;
     // The intermediate image ends with the region.
     // SAFETY: as the caller promised.
-    unsafe { load_tile::<4>(pass, tile, WARP, (left, first), (WARP, count), pass.region.x1) };
+    unsafe {
+        load_tile::<4>(
+            pass,
+            tile,
+            |x, y| start + y * WARP + x,
+            (left, first),
+            (WARP, count),
+            pass.region.x1,
+        )
+    };
 }
 
 /// Stores a thread's sums in column `x`, from row `y` down in steps of `apart` rows; under a
@@ -370,13 +224,13 @@ unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32)
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores to these places.
 #[inline(always)]
-unsafe fn finish(
+pub(super) unsafe fn finish<const N: usize>(
     pass: &Pass,
     window: &Window,
     original: &Plane,
     (x, y): (i32, i32),
     apart: i32,
-    sums: [f32; RESULTS],
+    sums: [f32; N],
 ) {
     if x >= pass.region.x1 {
         return;
@@ -388,7 +242,7 @@ unsafe fn finish(
         let beside = border::leaves(x - window.anchor_x, window.cols, pass.width);
         let original = Source::of(original, pass);
         let mut y = opaque(y);
-        let end = y + apart * RESULTS as i32;
+        let end = y + apart * N as i32;
         while y < end && y < pass.region.y1 {
             if beside || border::leaves(y - window.anchor_y, window.rows, pass.height) {
                 // SAFETY: `(x, y)` lies in the region, and in the original.

@@ -353,10 +353,10 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
 }
 
 /// Loads a rectangle of the source into shared memory: `width` by `height` pixels from column
-/// `left` and row `top` on. The tile starts at float `start` and has `pitch` floats from one row to
-/// the next. All threads of a block call together; the block is 32 threads wide. A warp loads 32
-/// columns of a row at a time, and has BATCH such loads in flight. No pixel at or right of column
-/// `end` is read: the last one before it takes its place.
+/// `left` and row `top` on. Column `x` of row `y` goes to float `place(x, y)`. All threads of a block
+/// call together; the block is 32 threads wide. A warp loads row `thread_y()` and every
+/// `block_height()`-th row below, 32 columns at a time, and has BATCH such loads in flight. No pixel
+/// at or right of column `end` is read: the last one before it takes its place.
 ///
 /// # Safety
 /// The pass describes allocated memory, and the floats lie inside the memory that the launch
@@ -364,8 +364,8 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
 #[inline(always)]
 pub(crate) unsafe fn load_tile<const BATCH: usize>(
     pass: &Pass,
-    (tile, start): (Shared, i32),
-    pitch: i32,
+    tile: Shared,
+    place: impl Fn(i32, i32) -> i32,
     (left, top): (i32, i32),
     (width, height): (i32, i32),
     end: i32,
@@ -402,7 +402,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
                 let (x, y) = (at.0 + thread_x(), at.1);
                 if x < width && y < height {
                     // SAFETY: the tile also has this place.
-                    unsafe { tile.store(start + y * pitch + x, values[i]) };
+                    unsafe { tile.store(place(x, y), values[i]) };
                 }
                 at = next_columns(at, width);
                 i += 1;
@@ -411,7 +411,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     } else {
         // SAFETY: as the caller promised.
         unsafe {
-            load_tile_at_edge(pass, (tile, start), pitch, (left, top), (width, height), end);
+            load_tile_at_edge(pass, tile, place, (left, top), (width, height), end);
         }
     }
 }
@@ -429,8 +429,8 @@ fn next_columns((x, y): (i32, i32), width: i32) -> (i32, i32) {
 #[inline(always)]
 unsafe fn load_tile_at_edge(
     pass: &Pass,
-    (tile, start): (Shared, i32),
-    pitch: i32,
+    tile: Shared,
+    place: impl Fn(i32, i32) -> i32,
     (left, top): (i32, i32),
     (width, height): (i32, i32),
     end: i32,
@@ -443,7 +443,7 @@ unsafe fn load_tile_at_edge(
         if x < width {
             let column = if left + x < end { left + x } else { end - 1 };
             // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
-            unsafe { tile.store(start + y * pitch + x, source.pixel(column, top + y)) };
+            unsafe { tile.store(place(x, y), source.pixel(column, top + y)) };
         }
         at = next_columns(at, width);
     }

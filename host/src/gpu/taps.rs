@@ -159,12 +159,16 @@ impl TapHomes {
         Ok(self.table(("row", term), make)?.0 as *const f32)
     }
 
-    /// The address of the taps of the columns in the GPU's memory, one term's after the other's.
+    /// The address of the taps of the columns in the GPU's memory, one term's after the other's;
+    /// each begins at a multiple of 16 bytes.
     pub(crate) fn columns_in_memory(&self) -> Result<*const f32> {
+        let rows = self.filter.rows();
+        let padding = rows.next_multiple_of(4) - rows;
         let make = || {
-            let columns =
-                self.pairs()?.columns.iter().flat_map(|column| &column[..self.filter.rows()]);
-            Ok((columns.copied().collect(), ()))
+            let columns = self.pairs()?.columns.iter().flat_map(|column| {
+                column[..rows].iter().copied().chain(std::iter::repeat_n(0.0, padding))
+            });
+            Ok((columns.collect(), ()))
         };
         Ok(self.table(("columns", 0), make)?.0 as *const f32)
     }

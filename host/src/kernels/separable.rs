@@ -1,6 +1,6 @@
-//! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs`. The row
-//! pass writes scratch memory, the column pass reads it. For the sum of two terms there are two row
-//! passes, and one pass along the columns of both.
+//! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs` and
+//! `separable_any.rs`. The row pass writes scratch memory, the column pass reads it. For the sum of
+//! two terms there are two row passes, and one pass along the columns of both.
 //!
 //! A window of one row or one column is one pass of these from source to destination, and a variant
 //! of the direct family.
@@ -10,8 +10,10 @@ use gpu_kernels::abi::{Epilogue, Region, UncertainList};
 use gpu_kernels::abi::{Pass, Plane, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::separable::{
-    COLUMNS, COLUMNS_BLOCK, COLUMNS_TILE, ROWS, ROWS_BLOCK, ROWS_TILE, SUMMED_SHARED, TAPS_CHUNK,
-    columns_shared, rows_shared, separable_columns, separable_columns_summed, separable_rows,
+    COLUMNS, COLUMNS_BLOCK, COLUMNS_TILE, ROWS, ROWS_BLOCK, ROWS_TILE, columns_shared, rows_shared,
+};
+use gpu_kernels::kernels::separable_any::{
+    self, COLUMN_ROWS, SUMMED_SHARED, separable_columns, separable_columns_summed, separable_rows,
 };
 
 use super::cost::{Cost, LAUNCH, by_exact_passes, exact_passes_of, stored};
@@ -225,13 +227,15 @@ impl RowPass {
         pass: Pass,
         stream: &mut Stream,
     ) -> crate::Result<()> {
-        let taps = match self {
-            Self::Known { taps, .. } => *taps,
-            Self::Any(_) => TAPS_CHUNK,
+        let (rows, shared) = match self {
+            Self::Known { taps, .. } => (ROWS_BLOCK.1, rows_shared(*taps)),
+            Self::Any(_) => {
+                (separable_any::ROWS as u32, separable_any::rows_shared(job.window.cols))
+            }
         };
-        let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
+        let tile = (ROWS_TILE as u32, rows);
         let grid = Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK)
-            .sharing(rows_shared(taps));
+            .sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory, and its destination has a place for all of the
@@ -283,12 +287,12 @@ impl ColumnPass {
             Of::Line => pass.outside,
         };
         let down = Pass { src, outside, ..pass };
-        let shared = match self {
-            Self::Known { taps, .. } => columns_shared(*taps),
-            Self::Any(_) => columns_shared(TAPS_CHUNK),
-            Self::Summed { .. } => SUMMED_SHARED,
+        let (rows, shared) = match self {
+            Self::Known { taps, .. } => (COLUMNS_TILE, columns_shared(*taps)),
+            Self::Any(_) => (COLUMN_ROWS, separable_any::columns_shared(window.rows)),
+            Self::Summed { .. } => (COLUMNS_TILE, SUMMED_SHARED),
         };
-        let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
+        let tile = (COLUMNS_BLOCK.0, rows as u32);
         let grid =
             Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);

@@ -1,0 +1,507 @@
+//! Separable correlation in two passes with any number of taps, one f32 channel: rows into an
+//! intermediate image, then columns. A thread has 8 or 16 neighbouring results in registers, and
+//! loads each tap and each value once for all of them.
+//!
+//! Row pass: block 32 x 4, a tile of 256 columns and 8 rows with their apron in shared memory. Half
+//! a warp shares a row; a thread has [`RUN`] results side by side. The values under its results move
+//! through registers. Column pass: block 32 x 8, a tile of 32 columns with their apron. A thread has
+//! results below each other; the taps above them move through registers. Taps: in device memory, up
+//! to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
+//!
+//! Order, borders and sums of two terms: as `separable.rs`.
+
+use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_BLOCK, ROWS_TILE, finish, load_columns};
+use crate::abi::{Pass, Plane, Window};
+use crate::device::*;
+use crate::tile::unrolled::by;
+use crate::tile::view::{NO_END, Source, Target, load_tile};
+
+/// Most taps that a pass takes at a time.
+pub const CHUNK: i32 = 256;
+/// Most taps of each column that the pass for sums takes at a time: both terms' tiles fit in the
+/// shared memory that any block may have.
+pub const SUMMED_CHUNK: i32 = 64;
+/// Rows that a block of the row pass computes.
+pub const ROWS: i32 = ROWS_BLOCK.1 as i32 * 32 / SHARE;
+/// Rows that a block of the column pass computes.
+pub const COLUMN_ROWS: i32 = COLUMNS_BLOCK.1 as i32 * RUN as i32;
+
+/// Results of a thread.
+const RUN: usize = 16;
+/// Results of a thread in the column pass for sums, whose block computes [`COLUMNS_TILE`] rows.
+const SUMMED_RUN: usize = COLUMNS_TILE as usize / COLUMNS_BLOCK.1 as usize;
+/// Threads that share a row of the row pass.
+const SHARE: i32 = ROWS_TILE / RUN as i32;
+/// Floats from one run of [`RUN`] pixels to the next in the row pass's tile: with four floats of
+/// padding, 16-byte accesses of neighbouring threads have no bank conflicts.
+const APART: i32 = RUN as i32 + 4;
+
+/// The taps at a time if `taps` are taken in equal chunks of at most `most`: a multiple of [`RUN`].
+pub const fn chunk(taps: i32, most: i32) -> i32 {
+    let chunks = (taps + most - 1) / most;
+    let each = (taps + chunks - 1) / chunks;
+    (each + RUN as i32 - 1) / RUN as i32 * RUN as i32
+}
+
+/// Floats from one row of the row pass's tile to the next, with `chunk` taps at a time.
+const fn pitch(chunk: i32) -> i32 {
+    (SHARE + 1 + chunk / RUN as i32) * APART
+}
+
+/// The float of column `x` in a row of the row pass's tile.
+#[inline(always)]
+const fn padded(x: i32) -> i32 {
+    x + (x as u32 / RUN as u32) as i32 * (APART - RUN as i32)
+}
+
+/// Bytes of shared memory for the row pass.
+pub const fn rows_shared(taps: i32) -> u32 {
+    4 * (ROWS * pitch(chunk(taps, CHUNK))) as u32
+}
+
+/// Bytes of shared memory for the column pass of one term.
+pub const fn columns_shared(taps: i32) -> u32 {
+    4 * COLUMNS_BLOCK.0 * (COLUMN_ROWS + chunk(taps, CHUNK)) as u32
+}
+
+/// Bytes of shared memory for the column pass of sums.
+pub const SUMMED_SHARED: u32 = 8 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + SUMMED_CHUNK) as u32;
+
+kernel! {
+    /// Filters along the rows.
+    fn separable_rows(pass: Pass, window: Window, taps: *const f32) {
+        directive!(".maxnreg 80");
+        rows(&pass, &window, taps)
+    }
+
+    /// Filters along the columns.
+    fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
+        directive!(".maxnreg 80");
+        columns::<RUN, CHUNK, false>([&pass; 2], 1, &window, &original, taps)
+    }
+
+    /// Filters along the columns of one or two intermediate images, the pass's source and `second`.
+    /// Adds the results, and the pass's point times the original image. `taps` are the first
+    /// term's, then the second's. `outside` is the value outside the second image.
+    fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
+        directive!(".maxnreg 80");
+        let second = Pass { src: second, outside, ..pass };
+        columns::<SUMMED_RUN, SUMMED_CHUNK, true>([&pass, &second], terms, &window, &original, taps)
+    }
+}
+
+/// N neighbouring taps.
+///
+/// # Safety
+/// `taps` holds them, and is aligned to all of them if N is a multiple of 4.
+#[inline(always)]
+unsafe fn load_taps<const N: usize>(taps: *const f32) -> [f32; N] {
+    let (mut loaded, mut i) = ([0.0; N], 0);
+    // SAFETY: as the caller promised.
+    unsafe {
+        while i + 4 <= N {
+            let four = load_words::<4>(taps.wrapping_add(i) as u64);
+            let mut j = 0;
+            while j < 4 {
+                loaded[i + j] = f32::from_bits(four[j]);
+                j += 1;
+            }
+            i += 4;
+        }
+        while i < N {
+            loaded[i] = load(taps, i);
+            i += 1;
+        }
+    }
+    loaded
+}
+
+/// The row pass.
+///
+/// # Safety
+/// `pass` and `window` describe allocated memory, `taps` holds `window.cols` taps and is aligned to
+/// 16 bytes, and the launch has the block shape and the shared memory stated above.
+#[inline(always)]
+unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
+    let (tile, lane) = (Shared::dynamic(), thread_x());
+    let chunk = chunk(window.cols, CHUNK);
+    let pitch = pitch(chunk);
+    let own = (thread_y() + ROWS_BLOCK.1 as i32 * (lane / SHARE)) * pitch + lane % SHARE * APART;
+    let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
+    let mut top = pass.region.y0 + block_y() * ROWS;
+    while top < pass.region.y1 {
+        let mut sums = [0.0; RUN];
+        let mut done = opaque(0);
+        // SAFETY: indices stay in the tile. A warp loads the rows that its threads read, and passes
+        // barriers before it loads them and after. The region guards the writes.
+        unsafe {
+            while done < window.cols {
+                let count = if window.cols - done < chunk { window.cols - done } else { chunk };
+                load_tile::<4>(
+                    pass,
+                    tile,
+                    |x, y| y * pitch + padded(x),
+                    (left + done - window.anchor_x, top),
+                    (ROWS_TILE + count, ROWS),
+                    NO_END,
+                );
+                warp_barrier();
+                Across::new(tile, own).add(&mut sums, taps.wrapping_add(done as usize), count);
+                warp_barrier();
+                done += count;
+            }
+            store_rows(pass, tile, own, pitch, (left, top), sums);
+            warp_barrier();
+        }
+        top += grid_height() * ROWS;
+    }
+}
+
+/// Stores the tile's results. They go through shared memory, so that neighbouring threads store
+/// neighbouring pixels.
+///
+/// # Safety
+/// As for [`rows`]; the warp's part of shared memory is not in use.
+#[inline(always)]
+unsafe fn store_rows(
+    pass: &Pass,
+    tile: Shared,
+    own: i32,
+    pitch: i32,
+    (left, top): (i32, i32),
+    sums: [f32; RUN],
+) {
+    /// Pixels that a thread stores at once, and that a warp does.
+    const FOUR: usize = 4;
+    const WARP: i32 = 32 * FOUR as i32;
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut i = 0;
+        while i < RUN {
+            tile.store4(own + i as i32, [sums[i], sums[i + 1], sums[i + 2], sums[i + 3]]);
+            i += FOUR;
+        }
+        warp_barrier();
+        let target = Target::late(pass);
+        let mut run = opaque(0);
+        while run < ROWS_TILE * (32 / SHARE) {
+            let (x, row) = (run % ROWS_TILE + FOUR as i32 * thread_x(), run / ROWS_TILE);
+            let row = thread_y() + ROWS_BLOCK.1 as i32 * row;
+            let four = tile.load4(row * pitch + padded(x));
+            if top + row < pass.region.y1 {
+                target.run(left + x).write(top + row, four);
+            }
+            run = opaque(run + WARP);
+        }
+    }
+}
+
+/// Values of a row that move past a thread's results.
+struct Across {
+    tile: Shared,
+    /// The values under the next tap, one for each result.
+    window: [f32; RUN],
+    /// Where the next value lies in shared memory.
+    next: i32,
+}
+
+impl Across {
+    /// For results whose first values lie from `at` on.
+    ///
+    /// # Safety
+    /// They lie in the tile.
+    #[inline(always)]
+    unsafe fn new(tile: Shared, at: i32) -> Self {
+        // SAFETY: as the caller promised.
+        Self { tile, window: unsafe { values::<RUN>(tile, at) }, next: at + APART }
+    }
+
+    /// Adds `count` taps times their values to the sums.
+    ///
+    /// # Safety
+    /// `taps` holds the taps and is aligned to 16 bytes; the values are in the tile, with one more.
+    #[inline(always)]
+    unsafe fn add(mut self, sums: &mut [f32; RUN], mut taps: *const f32, count: i32) {
+        let mut left = count;
+        // SAFETY: as the caller promised.
+        unsafe {
+            while left >= RUN as i32 {
+                self.step(sums, load_taps::<RUN>(taps));
+                self.next += APART - RUN as i32;
+                taps = taps.wrapping_add(RUN);
+                left -= RUN as i32;
+            }
+            while left >= 4 {
+                keep_rolled();
+                self.step(sums, load_taps::<4>(taps));
+                taps = taps.wrapping_add(4);
+                left -= 4;
+            }
+            while left > 0 {
+                keep_rolled();
+                self.step(sums, load_taps::<1>(taps));
+                taps = taps.wrapping_add(1);
+                left -= 1;
+            }
+        }
+    }
+
+    /// Adds N taps times their values, and moves on by N values.
+    ///
+    /// # Safety
+    /// The values lie in the tile.
+    #[inline(always)]
+    unsafe fn step<const N: usize>(&mut self, sums: &mut [f32; RUN], taps: [f32; N]) {
+        // SAFETY: as the caller promised.
+        let new = unsafe { values::<N>(self.tile, self.next) };
+        self.next += N as i32;
+        let window = self.window;
+        let value = |i: usize| if i < RUN { window[i] } else { new[i - RUN] };
+        let mut t = 0;
+        while t < N {
+            let mut i = 0;
+            while i < RUN {
+                sums[i] = fma(taps[t], value(t + i), sums[i]);
+                i += 1;
+            }
+            t += 1;
+        }
+        let mut i = 0;
+        while i < RUN {
+            self.window[i] = value(N + i);
+            i += 1;
+        }
+    }
+}
+
+/// N neighbouring values in shared memory.
+///
+/// # Safety
+/// They lie in the tile, aligned to 16 bytes if N is a multiple of 4.
+#[inline(always)]
+unsafe fn values<const N: usize>(tile: Shared, at: i32) -> [f32; N] {
+    let (mut values, mut i) = ([0.0; N], 0);
+    // SAFETY: as the caller promised.
+    unsafe {
+        while i + 4 <= N {
+            let four = tile.load4(at + i as i32);
+            let mut j = 0;
+            while j < 4 {
+                values[i + j] = four[j];
+                j += 1;
+            }
+            i += 4;
+        }
+        while i < N {
+            values[i] = tile.load(at + i as i32);
+            i += 1;
+        }
+    }
+    values
+}
+
+/// The column pass, with at most MOST taps at a time. It reads one intermediate image. If SUMMED, it
+/// reads `terms` (one or two) of them and adds the pass's point.
+///
+/// # Safety
+/// As for [`rows`], with `window.rows` taps of one term, then of the other from a multiple of 16
+/// bytes on; `original` is the image before the row pass. The passes differ in their source alone.
+#[inline(always)]
+unsafe fn columns<const N: usize, const MOST: i32, const SUMMED: bool>(
+    passes: [&Pass; 2],
+    terms: i32,
+    window: &Window,
+    original: &Plane,
+    taps: *const f32,
+) {
+    let rows = COLUMNS_BLOCK.1 as i32 * N as i32;
+    let (pass, tile, two) = (passes[0], Shared::dynamic(), SUMMED && terms == 2);
+    let chunk = chunk(window.rows, MOST);
+    // The second term's tile and taps follow the first's.
+    let apart = [32 * (rows + chunk), (window.rows + 3) & !3];
+    let own = thread_y() * N as i32;
+    let x = pass.region.x0 + block_x() * 32 + thread_x();
+    let mut top = pass.region.y0 + block_y() * rows;
+    while top < pass.region.y1 {
+        let mut sums = [0.0; N];
+        let mut done = opaque(0);
+        // SAFETY: indices stay in the tile. The threads of a block share `top`, so all reach the
+        // barriers. `finish` guards the writes; those of the region lie in the original.
+        unsafe {
+            while done < window.rows {
+                let count = if window.rows - done < chunk { window.rows - done } else { chunk };
+                let first = top + done - window.anchor_y;
+                load_columns(pass, (tile, 0), rows + count - 1, first);
+                if two {
+                    load_columns(passes[1], (tile, apart[0]), rows + count - 1, first);
+                }
+                barrier();
+                let down = Down {
+                    tile,
+                    at: 32 * own + thread_x(),
+                    taps: taps.wrapping_add(done as usize),
+                    apart,
+                };
+                if two {
+                    down.add::<N, 2>(&mut sums, count);
+                } else {
+                    down.add::<N, 1>(&mut sums, count);
+                }
+                barrier();
+                done += count;
+            }
+            let at = (x, top + own);
+            if SUMMED && pass.point != 0.0 && x < pass.region.x1 {
+                sums = Source::of(original, pass).with_point_down(at, 1, sums);
+            }
+            finish(pass, window, original, at, 1, sums);
+        }
+        top += grid_height() * rows;
+    }
+}
+
+/// Where N results, one below the other, find values and taps.
+#[derive(Clone, Copy)]
+struct Down {
+    tile: Shared,
+    /// The next value in shared memory, and the next tap.
+    at: i32,
+    taps: *const f32,
+    /// Floats from the first term's value and tap to the second's.
+    apart: [i32; 2],
+}
+
+/// Which results a step adds to: those at and above its row, all, or those below its row.
+const START: u32 = 0;
+const MIDDLE: u32 = 1;
+const END: u32 = 2;
+
+impl Down {
+    /// Adds `count` taps of each term times their values to the sums.
+    ///
+    /// # Safety
+    /// The taps are in memory, aligned to 16 bytes; the values are in the tile.
+    #[inline(always)]
+    unsafe fn add<const N: usize, const TERMS: usize>(mut self, sums: &mut [f32; N], count: i32) {
+        // SAFETY: as the caller promised.
+        unsafe {
+            if count < N as i32 {
+                return self.add_few::<N, TERMS>(sums, count);
+            }
+            let mut above = [[0.0; N]; TERMS];
+            self.step::<N, N, TERMS, START>(sums, &mut above);
+            let mut left = count - N as i32;
+            while left >= N as i32 {
+                self.step::<N, N, TERMS, MIDDLE>(sums, &mut above);
+                left -= N as i32;
+            }
+            while left >= 4 {
+                keep_rolled();
+                self.step::<N, 4, TERMS, MIDDLE>(sums, &mut above);
+                left -= 4;
+            }
+            while left > 0 {
+                keep_rolled();
+                self.step::<N, 1, TERMS, MIDDLE>(sums, &mut above);
+                left -= 1;
+            }
+            self.step::<N, N, TERMS, END>(sums, &mut above);
+        }
+    }
+
+    /// [`Down::add`] for fewer taps than results.
+    ///
+    /// # Safety
+    /// As for [`Down::add`].
+    #[inline(always)]
+    unsafe fn add_few<const N: usize, const TERMS: usize>(self, sums: &mut [f32; N], count: i32) {
+        by::<2>(count, |row| {
+            let mut term = 0;
+            while term < TERMS {
+                // SAFETY: as the caller promised.
+                unsafe {
+                    let ([tap], at) =
+                        (self.of(term).taps_at::<1>(row), self.of(term).at + 32 * row);
+                    let mut i = 0;
+                    while i < N {
+                        sums[i] = fma(tap, self.tile.load(at + 32 * i as i32), sums[i]);
+                        i += 1;
+                    }
+                }
+                term += 1;
+            }
+        });
+    }
+
+    /// The same for one of the terms.
+    #[inline(always)]
+    fn of(self, term: usize) -> Self {
+        let [at, taps] = if term == 0 { [0, 0] } else { self.apart };
+        Self { at: self.at + at, taps: self.taps.wrapping_add(taps as usize), ..self }
+    }
+
+    /// The first term's M taps from number `first` on.
+    ///
+    /// # Safety
+    /// As for [`Down::add`].
+    #[inline(always)]
+    unsafe fn taps_at<const M: usize>(self, first: i32) -> [f32; M] {
+        // SAFETY: as the caller promised.
+        unsafe { load_taps(self.taps.wrapping_add(first as usize)) }
+    }
+
+    /// Adds the products of the next M values of each term. Result `i` takes value `row` times the
+    /// tap `row - i` after the `N` taps `above`; these move on by M taps.
+    ///
+    /// # Safety
+    /// As for [`Down::add`].
+    #[inline(always)]
+    unsafe fn step<const N: usize, const M: usize, const TERMS: usize, const PART: u32>(
+        &mut self,
+        sums: &mut [f32; N],
+        above: &mut [[f32; N]; TERMS],
+    ) {
+        let mut taps = [[0.0; M]; TERMS];
+        let mut term = 0;
+        // SAFETY: as the caller promised. The last row of the END has no result.
+        unsafe {
+            while PART != END && term < TERMS {
+                taps[term] = self.of(term).taps_at::<M>(0);
+                term += 1;
+            }
+            let mut row = 0;
+            while row < if PART == END { M - 1 } else { M } {
+                let (mut values, mut term) = ([0.0; TERMS], 0);
+                while term < TERMS {
+                    values[term] = self.tile.load(self.of(term).at + 32 * row as i32);
+                    term += 1;
+                }
+                let mut i = 0;
+                while i < N {
+                    term = 0;
+                    while term < TERMS {
+                        let tap =
+                            if row >= i { taps[term][row - i] } else { above[term][N + row - i] };
+                        if (PART != END || row < i) && (PART != START || row >= i) {
+                            sums[i] = fma(tap, values[term], sums[i]);
+                        }
+                        term += 1;
+                    }
+                    i += 1;
+                }
+                row += 1;
+            }
+        }
+        term = 0;
+        while term < TERMS {
+            let (old, mut i) = (above[term], 0);
+            while i < N {
+                above[term][i] = if M + i < N { old[M + i] } else { taps[term][M + i - N] };
+                i += 1;
+            }
+            term += 1;
+        }
+        self.at += 32 * M as i32;
+        self.taps = self.taps.wrapping_add(M);
+    }
+}
