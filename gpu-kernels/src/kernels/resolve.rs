@@ -44,6 +44,10 @@ pub const COLUMN_DIGITS: usize = 5;
 pub const COLUMN_BYTES: usize = 32;
 /// Zero taps before and after a product's row.
 pub const ROW_PADDING: (usize, usize) = (4, 8);
+/// The word of a lane that has none.
+const NOWHERE: i32 = i32::MAX;
+/// Rows of a window that a lane loads before it sums them.
+const BATCH: usize = 4;
 /// Steps of a lane between two conversions of its 32-bit digit sums to 64 bits.
 const STEPS: i32 = 4096;
 
@@ -51,9 +55,11 @@ const STEPS: i32 = 4096;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Team {
-    /// log2 of the lanes side by side, each at a word of four columns.
+    /// log2 of a team's lanes in a warp. Lanes beyond `across * down` only pass sums on.
+    pub lanes: i32,
+    /// Lanes side by side, each at a word of four columns.
     pub across: i32,
-    /// log2 of the lanes below each other.
+    /// Lanes below each other.
     pub down: i32,
     /// Whether a whole block is the team; its warps are below each other.
     pub is_block: u32,
@@ -63,30 +69,39 @@ impl Team {
     /// Least words times rows of a window for which a block is the team.
     const BLOCK_FROM: i64 = 4096;
 
-    /// For a window of `words` words of four columns and `rows` rows, or steps of four rows.
+    /// For a window of `words` words of four columns and `rows` rows, or steps of four rows. A lane
+    /// has as few steps as possible. Among equals, more lanes side by side share memory accesses.
     pub const fn new(words: i32, rows: i32) -> Self {
-        const WARP: i32 = 5;
-        let (wide, high) = (exponent(words), exponent(rows));
-        // At most 8 lanes across where there are rows enough: 8 words side by side are one memory
-        // access.
-        let room = WARP - if high < 2 { high } else { 2 };
-        let across = if wide < room { wide } else { room };
-        let down = if high < WARP - across { high } else { WARP - across };
-        Self { across, down, is_block: (words as i64 * rows as i64 >= Self::BLOCK_FROM) as u32 }
+        let all = words as i64 * rows as i64;
+        let lanes = if all < 32 { exponent(all as i32) } else { 5 };
+        let (mut best, mut least, mut across) = (1, i64::MAX, 1);
+        while across <= 1 << lanes && across <= words {
+            let steps = (words as i64).div_ceil(across as i64)
+                * (rows as i64).div_ceil(((1 << lanes) / across) as i64);
+            if steps <= least {
+                (best, least) = (across, steps);
+            }
+            across += 1;
+        }
+        let is_block = (all >= Self::BLOCK_FROM) as u32;
+        Self { lanes, across: best, down: (1 << lanes) / best, is_block }
     }
 
     /// The thread's first word and first row.
     #[inline(always)]
     fn place(&self) -> (i32, i32) {
         let (lane, warp) = (thread_x(), if self.is_block != 0 { thread_y() } else { 0 });
-        let row = (lane >> self.across) & ((1 << self.down) - 1);
-        (lane & ((1 << self.across) - 1), row + (warp << self.down))
+        let lane = lane & ((1 << self.lanes) - 1);
+        // `checked`, so that no panic is compiled in.
+        let row = (lane as u32).checked_div(self.across as u32).unwrap_or(0) as i32;
+        let word = if row < self.down { lane - row * self.across } else { NOWHERE };
+        (word, row + warp * self.down)
     }
 
     /// Rows from a lane's row to its next row.
     #[inline(always)]
     fn rows(&self) -> i32 {
-        (if self.is_block != 0 { block_height() } else { 1 }) << self.down
+        (if self.is_block != 0 { block_height() } else { 1 }) * self.down
     }
 }
 
@@ -395,29 +410,45 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
             let mut sums = [0; TABLE_DIGITS];
             let end = row.saturating_add(rows * STEPS).min(window.rows);
             while row < end {
-                // SAFETY: as the caller promised; word loads beyond the window stay in the image.
-                unsafe {
-                    let bytes = match WAY {
-                        WORDS => {
-                            let ([low], [high]) =
-                                (load_words(from), load_words(from.wrapping_add(4)));
-                            funnel(low, high, bits)
-                        }
-                        SPREAD => spread.load(from),
-                        _ => at.bytes(at.top + row, &columns),
-                    };
-                    let [a, b] = load_words(digits);
-                    let [c, d] = load_words(digits.wrapping_add(8));
-                    let [e, f] = load_words(digits.wrapping_add(16));
-                    add_digits(&mut sums, bytes, [a, b, c, d, e, f]);
+                // All loads before the first sum: they wait for memory together.
+                let batch = if WAY == ALONE { 1 } else { BATCH };
+                let (mut bytes, mut taps, mut i) = ([0; BATCH], [[0; TABLE_DIGITS]; BATCH], 0);
+                while i < batch {
+                    let is_there = row < window.rows;
+                    // SAFETY: as the caller promised; word loads beyond the window stay in the
+                    // image, and a row below the window repeats the row before.
+                    unsafe {
+                        let read = match WAY {
+                            WORDS => {
+                                let ([low], [high]) =
+                                    (load_words(from), load_words(from.wrapping_add(4)));
+                                funnel(low, high, bits)
+                            }
+                            SPREAD => spread.load(from),
+                            _ => at.bytes(at.top + row, &columns),
+                        };
+                        bytes[i] = if is_there { read } else { 0 };
+                        let [a, b] = load_words(digits);
+                        let [c, d] = load_words(digits.wrapping_add(8));
+                        let [e, f] = load_words(digits.wrapping_add(16));
+                        taps[i] = [a, b, c, d, e, f];
+                    }
+                    row += rows;
+                    if row < window.rows {
+                        from = from.wrapping_add(row_step as u64);
+                        digits = digits.wrapping_add(tap_step as u64);
+                    }
+                    i += 1;
                 }
-                row += rows;
-                from = from.wrapping_add(row_step as u64);
-                digits = digits.wrapping_add(tap_step as u64);
+                i = 0;
+                while i < batch {
+                    add_digits(&mut sums, bytes[i], taps[i]);
+                    i += 1;
+                }
             }
             sum += number(&sums);
         }
-        word += 1 << team.across;
+        word += team.across;
     }
     sum
 }
@@ -514,7 +545,7 @@ unsafe fn summed<const WAY: u32>(
                     i += 1;
                 }
             }
-            word += 1 << team.across;
+            word += team.across;
         }
         columns_taps = columns_taps.wrapping_add(products.apart as u64);
         term = opaque(term + 1);
@@ -590,7 +621,7 @@ unsafe fn each_result(
     byte: impl Fn(&Place<'_>, bool) -> u32,
 ) {
     let (thread, threads) = (32 * thread_y() + thread_x(), 32 * block_height());
-    let shift = team.across + team.down;
+    let shift = team.lanes;
     let is_block = team.is_block != 0;
     let (number, teams) = if is_block { (0, 1) } else { (thread >> shift, threads >> shift) };
     // All lanes of a warp stay in the loop while one of its teams has a result.
@@ -600,9 +631,11 @@ unsafe fn each_result(
     unsafe {
         each_segment(pass, planes, |segment| {
             let mut i = number as i64;
+            let mut next = segment.pixel(pass, window, i);
             while i - before < segment.count {
-                let result = segment.pixel(pass, window, i);
+                let result = next;
                 i += teams as i64;
+                next = segment.pixel(pass, window, i);
                 let byte = byte(&Place::new(pass, window, result), result.is_there());
                 if is_first && result.is_there() {
                     let target = Target::of_channel(pass, result.z);
@@ -621,7 +654,7 @@ unsafe fn each_result(
 unsafe fn added(sum: Sum, team: Team) -> Sum {
     // With low parts of [`PART`] bits, the low part of the total fits in 32 bits.
     let mut sum = sum.normalized();
-    let mut apart = opaque(1 << (team.across + team.down) >> 1);
+    let mut apart = opaque(1 << team.lanes >> 1);
     // SAFETY: as the caller promised. The block passes a barrier between a warp's store and the
     // loads of other warps, and again before the next store.
     unsafe {
