@@ -76,8 +76,8 @@ impl Team {
         let lanes = if all < 32 { exponent(all as i32) } else { 5 };
         let (mut best, mut least, mut across) = (1, i64::MAX, 1);
         while across <= 1 << lanes && across <= words {
-            let steps = (words as i64).div_ceil(across as i64)
-                * (rows as i64).div_ceil(((1 << lanes) / across) as i64);
+            let down = (1 << lanes) / across;
+            let steps = ((words + across - 1) / across) as i64 * ((rows + down - 1) / down) as i64;
             if steps <= least {
                 (best, least) = (across, steps);
             }
