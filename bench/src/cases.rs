@@ -197,6 +197,15 @@ const WIDE_FILTERS: &[(Form, usize)] = &[
     (Form::Gaussian, 9),
 ];
 
+/// Blurs with as many taps as those of sigma 5, 10, 20, 50 and 100 that end at 4 sigma.
+const WIDE_BLURS: &[(Form, usize)] = &[
+    (Form::Gaussian, 41),
+    (Form::Gaussian, 81),
+    (Form::Gaussian, 161),
+    (Form::Gaussian, 401),
+    (Form::Gaussian, 801),
+];
+
 /// The filters of video frames.
 const FRAME_FILTERS: &[(Form, usize)] =
     &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
@@ -211,6 +220,10 @@ const PICTURES: &[Pictures] = &[
     ((1, 2048, 2048), (Stored::U8, 1, Stored::U8), &[(Form::Random, 17)]),
     ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
     (

@@ -410,15 +410,14 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
             let mut sums = [0; TABLE_DIGITS];
             let end = row.saturating_add(rows * STEPS).min(window.rows);
             while row < end {
-                // All loads before the first sum: they wait for memory together.
+                // All pixels before the first sum: they wait for memory together.
                 let batch = if WAY == ALONE { 1 } else { BATCH };
-                let (mut bytes, mut taps, mut i) = ([0; BATCH], [[0; TABLE_DIGITS]; BATCH], 0);
+                let (mut bytes, mut i) = ([0; BATCH], 0);
                 while i < batch {
-                    let is_there = row < window.rows;
                     // SAFETY: as the caller promised; word loads beyond the window stay in the
-                    // image, and a row below the window repeats the row before.
-                    unsafe {
-                        let read = match WAY {
+                    // image. A row below the window repeats the row before, and counts as zeros.
+                    let read = unsafe {
+                        match WAY {
                             WORDS => {
                                 let ([low], [high]) =
                                     (load_words(from), load_words(from.wrapping_add(4)));
@@ -426,23 +425,28 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
                             }
                             SPREAD => spread.load(from),
                             _ => at.bytes(at.top + row, &columns),
-                        };
-                        bytes[i] = if is_there { read } else { 0 };
-                        let [a, b] = load_words(digits);
-                        let [c, d] = load_words(digits.wrapping_add(8));
-                        let [e, f] = load_words(digits.wrapping_add(16));
-                        taps[i] = [a, b, c, d, e, f];
-                    }
-                    row += rows;
-                    if row < window.rows {
+                        }
+                    };
+                    let is_there = row + i as i32 * rows < window.rows;
+                    bytes[i] = if is_there { read } else { 0 };
+                    if row + (i as i32 + 1) * rows < window.rows {
                         from = from.wrapping_add(row_step as u64);
-                        digits = digits.wrapping_add(tap_step as u64);
                     }
                     i += 1;
                 }
                 i = 0;
                 while i < batch {
-                    add_digits(&mut sums, bytes[i], taps[i]);
+                    // SAFETY: as the caller promised.
+                    unsafe {
+                        let [a, b] = load_words(digits);
+                        let [c, d] = load_words(digits.wrapping_add(8));
+                        let [e, f] = load_words(digits.wrapping_add(16));
+                        add_digits(&mut sums, bytes[i], [a, b, c, d, e, f]);
+                    }
+                    row += rows;
+                    if row < window.rows {
+                        digits = digits.wrapping_add(tap_step as u64);
+                    }
                     i += 1;
                 }
             }

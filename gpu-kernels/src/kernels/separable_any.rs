@@ -14,7 +14,7 @@ use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_BLOCK, ROWS_TILE, finis
 use crate::abi::{Pass, Plane, Window};
 use crate::device::*;
 use crate::tile::unrolled::by;
-use crate::tile::view::{NO_END, Source, Target, load_tile};
+use crate::tile::view::{STORED, Source, Target};
 
 /// Most taps that a pass takes at a time.
 pub const CHUNK: i32 = 256;
@@ -137,14 +137,7 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
         unsafe {
             while done < window.cols {
                 let count = if window.cols - done < chunk { window.cols - done } else { chunk };
-                load_tile::<4>(
-                    pass,
-                    tile,
-                    |x, y| y * pitch + padded(x),
-                    (left + done - window.anchor_x, top),
-                    (ROWS_TILE + count, ROWS),
-                    NO_END,
-                );
+                load_rows(pass, tile, pitch, (left + done - window.anchor_x, top), count);
                 warp_barrier();
                 Across::new(tile, own).add(&mut sums, taps.wrapping_add(done as usize), count);
                 warp_barrier();
@@ -154,6 +147,44 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
             warp_barrier();
         }
         top += grid_height() * ROWS;
+    }
+}
+
+/// Loads the warp's rows of a tile: the values under `count` taps and one more.
+///
+/// # Safety
+/// As for [`rows`]; the warp's part of shared memory is not in use.
+#[inline(always)]
+unsafe fn load_rows(pass: &Pass, tile: Shared, pitch: i32, (left, top): (i32, i32), count: i32) {
+    /// Loads of a thread that are in flight at once, and the columns that they cover in a warp.
+    const AT_ONCE: usize = 4;
+    const COLUMNS: i32 = 32 * AT_ONCE as i32;
+    let (source, end) = (Source::new(pass), ROWS_TILE + count);
+    let mut y = thread_y();
+    while y < ROWS {
+        let row = source.row(top + y);
+        let mut x = opaque(0);
+        while x < end {
+            let first = left + x + thread_x();
+            // SAFETY: columns in the image are loaded as they are, others through the border rule;
+            // the places lie in the tile.
+            unsafe {
+                let values = if row.has_columns(left + x, COLUMNS) {
+                    row.pixels_strided::<AT_ONCE, STORED>(first, 32)
+                } else {
+                    row.found_strided::<AT_ONCE, STORED>(first, 32)
+                };
+                let (to, mut i) = (y * pitch + padded(x) + padded(thread_x()), 0);
+                while i < AT_ONCE {
+                    if x + 32 * (i as i32) + thread_x() < end {
+                        tile.store(to + i as i32 * padded(32), values[i]);
+                    }
+                    i += 1;
+                }
+            }
+            x = opaque(x + COLUMNS);
+        }
+        y += ROWS_BLOCK.1 as i32;
     }
 }
 
@@ -225,9 +256,15 @@ impl Across {
         let mut left = count;
         // SAFETY: as the caller promised.
         unsafe {
-            while left >= RUN as i32 {
-                self.step(sums, load_taps::<RUN>(taps));
-                self.next += APART - RUN as i32;
+            // Two runs at a time: the values of either take the other's registers.
+            while left >= 2 * RUN as i32 {
+                self.run(sums, taps);
+                self.run(sums, taps.wrapping_add(RUN));
+                taps = taps.wrapping_add(2 * RUN);
+                left -= 2 * RUN as i32;
+            }
+            if left >= RUN as i32 {
+                self.run(sums, taps);
                 taps = taps.wrapping_add(RUN);
                 left -= RUN as i32;
             }
@@ -244,6 +281,17 @@ impl Across {
                 left -= 1;
             }
         }
+    }
+
+    /// Adds a run of taps times their values, and moves on by a run.
+    ///
+    /// # Safety
+    /// As for [`Across::add`].
+    #[inline(always)]
+    unsafe fn run(&mut self, sums: &mut [f32; RUN], taps: *const f32) {
+        // SAFETY: as the caller promised.
+        unsafe { self.step(sums, load_taps::<RUN>(taps)) };
+        self.next += APART - RUN as i32;
     }
 
     /// Adds N taps times their values, and moves on by N values.
@@ -331,9 +379,9 @@ unsafe fn columns<const N: usize, const MOST: i32, const SUMMED: bool>(
             while done < window.rows {
                 let count = if window.rows - done < chunk { window.rows - done } else { chunk };
                 let first = top + done - window.anchor_y;
-                load_columns(pass, (tile, 0), rows + count - 1, first);
+                load_tile(pass, (tile, 0), rows + count - 1, first);
                 if two {
-                    load_columns(passes[1], (tile, apart[0]), rows + count - 1, first);
+                    load_tile(passes[1], (tile, apart[0]), rows + count - 1, first);
                 }
                 barrier();
                 let down = Down {
@@ -357,6 +405,50 @@ unsafe fn columns<const N: usize, const MOST: i32, const SUMMED: bool>(
             finish(pass, window, original, at, 1, sums);
         }
         top += grid_height() * rows;
+    }
+}
+
+/// Loads `count` rows of the block's columns, from row `first` on, into shared memory from float
+/// `start` on.
+///
+/// # Safety
+/// The pass describes allocated memory; the rows have places in the tile.
+#[inline(always)]
+unsafe fn load_tile(pass: &Pass, tile: (Shared, i32), count: i32, first: i32) {
+    /// Loads of a thread that are in flight at once, and rows from one to the next.
+    const AT_ONCE: usize = 8;
+    const DOWN: i32 = COLUMNS_BLOCK.1 as i32;
+    let source = Source::new(pass);
+    let is_inside = first >= 0 && first + count <= pass.height && source.is_plain();
+    if !is_inside || !source.has_rows(first, first + count) {
+        // SAFETY: as the caller promised.
+        return unsafe { load_columns(pass, tile, count, first) };
+    }
+    let x = (pass.region.x0 + block_x() * 32 + thread_x()).min(pass.region.x1 - 1);
+    let mut from = source.plain_row(first + thread_y()).at_plain(x);
+    let next = source.plain_offset(DOWN);
+    let (tile, mut to) = (tile.0, tile.1 + 32 * thread_y() + thread_x());
+    let mut left = count - thread_y();
+    while left > 0 {
+        let (mut values, mut i) = ([0.0; AT_ONCE], 0);
+        while i < AT_ONCE {
+            if DOWN * (i as i32) < left {
+                // SAFETY: the pixel lies in the image.
+                values[i] = unsafe { load(from, 0) };
+            }
+            from = from.wrapping_byte_offset(next);
+            i += 1;
+        }
+        i = 0;
+        while i < AT_ONCE {
+            if DOWN * (i as i32) < left {
+                // SAFETY: the row has a place in the tile.
+                unsafe { tile.store(to + 32 * DOWN * i as i32, values[i]) };
+            }
+            i += 1;
+        }
+        to += 32 * DOWN * AT_ONCE as i32;
+        left -= DOWN * AT_ONCE as i32;
     }
 }
 
@@ -391,7 +483,13 @@ impl Down {
             let mut above = [[0.0; N]; TERMS];
             self.step::<N, N, TERMS, START>(sums, &mut above);
             let mut left = count - N as i32;
-            while left >= N as i32 {
+            // Two runs at a time: the taps of either take the other's registers.
+            while left >= 2 * N as i32 {
+                self.step::<N, N, TERMS, MIDDLE>(sums, &mut above);
+                self.step::<N, N, TERMS, MIDDLE>(sums, &mut above);
+                left -= 2 * N as i32;
+            }
+            if left >= N as i32 {
                 self.step::<N, N, TERMS, MIDDLE>(sums, &mut above);
                 left -= N as i32;
             }
