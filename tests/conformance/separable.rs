@@ -23,6 +23,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("seams", seams),
         trials("long", long),
         trials("turns", turns),
+        trials("runs", runs),
         trials("sums", sums),
     ]
     .into_iter()
@@ -64,6 +65,29 @@ pub(crate) fn turns(selection: Selection) -> Vec<Group> {
         ),
     ];
     select::turns(pairs.into())
+}
+
+/// Numbers of taps around the steps of passes for any number: 1, 4, 16, 32 and 256 taps at a time.
+/// The images have several tiles in each direction.
+pub(crate) fn runs(selection: Selection) -> Vec<Group> {
+    let taps: Vec<usize> = match selection {
+        Selection::Full => {
+            (2..=52).chain([63, 64, 66, 81, 127, 128, 130, 255]).chain(256..=262).collect()
+        }
+        _ => vec![2, 10, 15, 16, 20, 23, 34, 49, 67, 130, 261],
+    };
+    let group = |(i, (&cols, &rows)): (usize, (&usize, &usize))| {
+        let window = Window::random_pair(cols, rows, 9500 + i as u64);
+        let of = |(n, (width, height)): (usize, (usize, usize))| {
+            let problem = Problem::new(width, height, select::seed(29, 4 * i + n));
+            problem.channels(1 + (i + n) % 3).gaps(n, i % 2)
+        };
+        let problems = [(277, 131), (530, 19), (33, 300)].into_iter().enumerate().map(of).collect();
+        Group { window, border: select::BORDERS[i % select::BORDERS.len()], problems }
+    };
+    let every = taps.iter().zip(taps.iter().rev()).enumerate();
+    let step = if selection == Selection::Emulated { 3 } else { 1 };
+    every.step_by(step).map(group).collect()
 }
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {

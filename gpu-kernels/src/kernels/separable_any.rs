@@ -14,7 +14,7 @@ use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_BLOCK, ROWS_TILE, finis
 use crate::abi::{Pass, Plane, Window};
 use crate::device::*;
 use crate::tile::unrolled::by;
-use crate::tile::view::{STORED, Source, Target};
+use crate::tile::view::{Row, STORED, Source, Target};
 
 /// Most taps that a pass takes at a time.
 pub const CHUNK: i32 = 256;
@@ -156,35 +156,76 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
 /// As for [`rows`]; the warp's part of shared memory is not in use.
 #[inline(always)]
 unsafe fn load_rows(pass: &Pass, tile: Shared, pitch: i32, (left, top): (i32, i32), count: i32) {
-    /// Loads of a thread that are in flight at once, and the columns that they cover in a warp.
-    const AT_ONCE: usize = 4;
-    const COLUMNS: i32 = 32 * AT_ONCE as i32;
     let (source, end) = (Source::new(pass), ROWS_TILE + count);
     let mut y = thread_y();
     while y < ROWS {
-        let row = source.row(top + y);
-        let mut x = opaque(0);
-        while x < end {
-            let first = left + x + thread_x();
-            // SAFETY: columns in the image are loaded as they are, others through the border rule;
-            // the places lie in the tile.
-            unsafe {
-                let values = if row.has_columns(left + x, COLUMNS) {
-                    row.pixels_strided::<AT_ONCE, STORED>(first, 32)
-                } else {
-                    row.found_strided::<AT_ONCE, STORED>(first, 32)
-                };
-                let (to, mut i) = (y * pitch + padded(x) + padded(thread_x()), 0);
-                while i < AT_ONCE {
-                    if x + 32 * (i as i32) + thread_x() < end {
-                        tile.store(to + i as i32 * padded(32), values[i]);
-                    }
-                    i += 1;
-                }
+        let (row, to) = (source.row(top + y), y * pitch + padded(thread_x()));
+        // SAFETY: as the caller promised; all columns lie in the image, or go through the border
+        // rule.
+        unsafe {
+            if source.is_plain() && row.has_columns(left, end) {
+                copy_row(row.at_plain(left + thread_x()), tile, to, end - thread_x());
+            } else {
+                load_row(row, tile, to, left + thread_x(), end - thread_x());
             }
-            x = opaque(x + COLUMNS);
         }
         y += ROWS_BLOCK.1 as i32;
+    }
+    copies_commit();
+    copies_wait::<0>();
+}
+
+/// Columns that a warp loads at once, as a number of loads of each thread.
+const AT_ONCE: usize = 4;
+
+/// Starts the copies of every 32nd value from address `from` on to shared memory from float `to` on,
+/// where they are [`padded`]. The first `end` values are there.
+///
+/// # Safety
+/// The values are in allocated memory, and have places in the tile.
+#[inline(always)]
+unsafe fn copy_row(mut from: *const f32, tile: Shared, mut to: i32, mut end: i32) {
+    while end > 0 {
+        let mut i = 0;
+        while i < AT_ONCE {
+            if 32 * (i as i32) < end {
+                // SAFETY: as the caller promised.
+                unsafe { tile.copy1(to + padded(32) * i as i32, from.wrapping_add(32 * i)) };
+            }
+            i += 1;
+        }
+        from = from.wrapping_add(32 * AT_ONCE);
+        to += padded(32) * AT_ONCE as i32;
+        end -= 32 * AT_ONCE as i32;
+    }
+}
+
+/// As [`copy_row`], for any type and through the border rule, from column `x` on.
+///
+/// # Safety
+/// As for [`copy_row`].
+#[inline(always)]
+unsafe fn load_row(row: Row<'_>, tile: Shared, mut to: i32, mut x: i32, mut end: i32) {
+    while end > 0 {
+        // SAFETY: columns in the image are loaded as they are, others through the border rule; the
+        // places lie in the tile.
+        unsafe {
+            let values = if row.has_columns(x, 32 * AT_ONCE as i32) {
+                row.pixels_strided::<AT_ONCE, STORED>(x, 32)
+            } else {
+                row.found_strided::<AT_ONCE, STORED>(x, 32)
+            };
+            let mut i = 0;
+            while i < AT_ONCE {
+                if 32 * (i as i32) < end {
+                    tile.store(to + padded(32) * i as i32, values[i]);
+                }
+                i += 1;
+            }
+        }
+        x += 32 * AT_ONCE as i32;
+        to += padded(32) * AT_ONCE as i32;
+        end -= 32 * AT_ONCE as i32;
     }
 }
 
@@ -415,8 +456,8 @@ unsafe fn columns<const N: usize, const MOST: i32, const SUMMED: bool>(
 /// The pass describes allocated memory; the rows have places in the tile.
 #[inline(always)]
 unsafe fn load_tile(pass: &Pass, tile: (Shared, i32), count: i32, first: i32) {
-    /// Loads of a thread that are in flight at once, and rows from one to the next.
-    const AT_ONCE: usize = 8;
+    /// Copies between two tests, and rows from one to the next.
+    const AT_ONCE: usize = 4;
     const DOWN: i32 = COLUMNS_BLOCK.1 as i32;
     let source = Source::new(pass);
     let is_inside = first >= 0 && first + count <= pass.height && source.is_plain();
@@ -430,26 +471,20 @@ unsafe fn load_tile(pass: &Pass, tile: (Shared, i32), count: i32, first: i32) {
     let (tile, mut to) = (tile.0, tile.1 + 32 * thread_y() + thread_x());
     let mut left = count - thread_y();
     while left > 0 {
-        let (mut values, mut i) = ([0.0; AT_ONCE], 0);
+        let mut i = 0;
         while i < AT_ONCE {
             if DOWN * (i as i32) < left {
-                // SAFETY: the pixel lies in the image.
-                values[i] = unsafe { load(from, 0) };
+                // SAFETY: the pixel lies in the image, and has a place in the tile.
+                unsafe { tile.copy1(to + 32 * DOWN * i as i32, from) };
             }
             from = from.wrapping_byte_offset(next);
-            i += 1;
-        }
-        i = 0;
-        while i < AT_ONCE {
-            if DOWN * (i as i32) < left {
-                // SAFETY: the row has a place in the tile.
-                unsafe { tile.store(to + 32 * DOWN * i as i32, values[i]) };
-            }
             i += 1;
         }
         to += 32 * DOWN * AT_ONCE as i32;
         left -= DOWN * AT_ONCE as i32;
     }
+    copies_commit();
+    copies_wait::<0>();
 }
 
 /// Where N results, one below the other, find values and taps.
