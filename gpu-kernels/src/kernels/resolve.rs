@@ -182,7 +182,7 @@ impl Sum {
 kernel! {
     /// Resolves the results in the pass's list by a table. `taps` is the address of its digits.
     fn resolve_table(pass: Pass, window: Window, taps: u64, divisor: Divisor, team: Team, planes: i32) {
-        directive!(".maxnreg 72");
+        directive!(".maxnreg 80");
         let_next_kernel_begin();
         each_result(&pass, &window, team, planes, |at, is_there| {
             let part = if is_there { of_table(at, &window, team, taps) } else { 0 };
@@ -192,7 +192,7 @@ kernel! {
 
     /// Resolves the results in the pass's list by products.
     fn resolve_products(pass: Pass, window: Window, products: Products, near: Near, divisor: Divisor, team: Team, planes: i32) {
-        directive!(".maxnreg 96");
+        directive!(".maxnreg 112");
         let_next_kernel_begin();
         each_result(&pass, &window, team, planes, |at, is_there| {
             let (mut byte, mut is_open) = (0, is_there);
@@ -276,7 +276,24 @@ impl<'a> Place<'a> {
         let source = Source::of_channel(&pass.src, pass, result.z);
         let (left, top) = (result.x - window.anchor_x, result.y - window.anchor_y);
         let start = source.row_inside(top).at(left);
-        Self { source, left, top, start, is_inside: !result.leaves(pass, window) }
+        Self {
+            source,
+            left,
+            top,
+            start,
+            is_inside: result.is_there() && !result.leaves(pass, window),
+        }
+    }
+
+    /// Brings a row of the window to the L2 cache, if the whole window lies in the image.
+    #[inline(always)]
+    fn prefetch(&self, window: &Window, row: i32) {
+        if self.is_inside && row < window.rows {
+            let plane = self.source.plane();
+            let first = self.start.wrapping_add((row as i64 * plane.row) as u64);
+            prefetch(first);
+            prefetch(first.wrapping_add(mul_wide(plane.pixel, window.cols - 1) as u64));
+        }
     }
 
     /// Bytes before the first pixel in its aligned word.
@@ -640,6 +657,7 @@ unsafe fn each_result(
                 let result = next;
                 i += teams as i64;
                 next = segment.pixel(pass, window, i);
+                Place::new(pass, window, next).prefetch(window, thread_x() & ((1 << shift) - 1));
                 let byte = byte(&Place::new(pass, window, result), result.is_there());
                 if is_first && result.is_there() {
                     let target = Target::of_channel(pass, result.z);

@@ -39,7 +39,11 @@ const APART: i32 = RUN as i32 + 4;
 /// The taps at a time if `taps` are taken in equal chunks of at most `most`: a multiple of [`RUN`].
 pub const fn chunk(taps: i32, most: i32) -> i32 {
     let chunks = (taps + most - 1) / most;
-    let each = (taps + chunks - 1) / chunks;
+    // `checked`, so that no panic is compiled in; there is a tap.
+    let each = match (taps + chunks - 1).checked_div(chunks) {
+        Some(each) => each,
+        None => 0,
+    };
     (each + RUN as i32 - 1) / RUN as i32 * RUN as i32
 }
 
@@ -76,7 +80,7 @@ kernel! {
 
     /// Filters along the columns.
     fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
-        directive!(".maxnreg 80");
+        directive!(".maxnreg 64");
         columns::<RUN, CHUNK, false>([&pass; 2], 1, &window, &original, taps)
     }
 
@@ -126,7 +130,8 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
     let (tile, lane) = (Shared::dynamic(), thread_x());
     let chunk = chunk(window.cols, CHUNK);
     let pitch = pitch(chunk);
-    let own = (thread_y() + ROWS_BLOCK.1 as i32 * (lane / SHARE)) * pitch + lane % SHARE * APART;
+    let y = thread_y() + ROWS_BLOCK.1 as i32 * (lane / SHARE);
+    let own = y * pitch + lane % SHARE * APART;
     let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
     let mut top = pass.region.y0 + block_y() * ROWS;
     while top < pass.region.y1 {
@@ -143,8 +148,15 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
                 warp_barrier();
                 done += count;
             }
-            store_rows(pass, tile, own, pitch, (left, top), sums);
-            warp_barrier();
+            let (x, y) = (left + lane % SHARE * RUN as i32, top + y);
+            if y < pass.region.y1 {
+                let (target, mut i) = (Target::late(pass), 0);
+                while i < RUN {
+                    let four = [sums[i], sums[i + 1], sums[i + 2], sums[i + 3]];
+                    target.run(x + i as i32).write(y, four);
+                    i += 4;
+                }
+            }
         }
         top += grid_height() * ROWS;
     }
@@ -226,45 +238,6 @@ unsafe fn load_row(row: Row<'_>, tile: Shared, mut to: i32, mut x: i32, mut end:
         x += 32 * AT_ONCE as i32;
         to += padded(32) * AT_ONCE as i32;
         end -= 32 * AT_ONCE as i32;
-    }
-}
-
-/// Stores the tile's results. They go through shared memory, so that neighbouring threads store
-/// neighbouring pixels.
-///
-/// # Safety
-/// As for [`rows`]; the warp's part of shared memory is not in use.
-#[inline(always)]
-unsafe fn store_rows(
-    pass: &Pass,
-    tile: Shared,
-    own: i32,
-    pitch: i32,
-    (left, top): (i32, i32),
-    sums: [f32; RUN],
-) {
-    /// Pixels that a thread stores at once, and that a warp does.
-    const FOUR: usize = 4;
-    const WARP: i32 = 32 * FOUR as i32;
-    // SAFETY: as the caller promised.
-    unsafe {
-        let mut i = 0;
-        while i < RUN {
-            tile.store4(own + i as i32, [sums[i], sums[i + 1], sums[i + 2], sums[i + 3]]);
-            i += FOUR;
-        }
-        warp_barrier();
-        let target = Target::late(pass);
-        let mut run = opaque(0);
-        while run < ROWS_TILE * (32 / SHARE) {
-            let (x, row) = (run % ROWS_TILE + FOUR as i32 * thread_x(), run / ROWS_TILE);
-            let row = thread_y() + ROWS_BLOCK.1 as i32 * row;
-            let four = tile.load4(row * pitch + padded(x));
-            if top + row < pass.region.y1 {
-                target.run(left + x).write(top + row, four);
-            }
-            run = opaque(run + WARP);
-        }
     }
 }
 

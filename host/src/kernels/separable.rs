@@ -217,6 +217,21 @@ impl Launcher for Line {
     }
 }
 
+/// A grid with fewer blocks, each of which computes several tiles, one below the other: what a block
+/// computes before its first tile takes as long as a tenth of a tile.
+#[cfg(feature = "gpu")]
+fn in_waves(grid: Grid, entry: &'static str, stream: &Stream) -> crate::Result<Grid> {
+    /// Blocks, as a multiple of those that the GPU runs at a time.
+    const WAVES: u64 = 4;
+    let threads = grid.block.0 * grid.block.1;
+    let most = WAVES * stream.gpu().resident_blocks(entry, threads, grid.shared)?;
+    let (across, down, planes) = grid.blocks;
+    let beside = u64::from(across) * u64::from(planes);
+    // As many tiles for each block.
+    let tiles = (u64::from(down) * beside).div_ceil(most).max(1) as u32;
+    Ok(Grid { blocks: (across, down.div_ceil(tiles), planes), ..grid })
+}
+
 #[cfg(feature = "gpu")]
 impl RowPass {
     /// Puts the pass into the stream.
@@ -236,7 +251,10 @@ impl RowPass {
         let tile = (ROWS_TILE as u32, rows);
         let grid = Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK)
             .sharing(shared);
-        let grid = stream.gpu().fitting(grid, job.planes);
+        let mut grid = stream.gpu().fitting(grid, job.planes);
+        if let Self::Any(entry) = self {
+            grid = in_waves(grid, entry.name(), stream)?;
+        }
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory, and its destination has a place for all of the
         // region.
@@ -295,7 +313,10 @@ impl ColumnPass {
         let tile = (COLUMNS_BLOCK.0, rows as u32);
         let grid =
             Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
-        let grid = stream.gpu().fitting(grid, job.planes);
+        let mut grid = stream.gpu().fitting(grid, job.planes);
+        if let Self::Any(entry) = self {
+            grid = in_waves(grid, entry.name(), stream)?;
+        }
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory; the column pass finds every row that it reads
         // in the images, and the image before it where the border copies from.
