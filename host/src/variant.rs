@@ -137,7 +137,7 @@ const TABLE: &[Row] = &[
         variant: Variant::SeparableFused,
         name: "separable-fused",
         family: Family::Separable,
-        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps in each direction, anchor in the middle column",
+        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps in each direction (to 33 for 8 and 16 bits), anchor in the middle column",
     },
     Row {
         variant: Variant::Fourier,

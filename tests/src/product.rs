@@ -66,7 +66,7 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::DirectSliding => slides(17),
         // Sums of several products are not promised.
         Variant::Separable => window.filter.is_separable(),
-        Variant::SeparableFused => window.filter.is_separable() && slides(65),
+        Variant::SeparableFused => window.filter.is_separable() && slides(33),
         // They take bytes alone, and only taps that whole numbers can represent, or means.
         Variant::Matrix
         | Variant::SeparableMatrix

@@ -135,7 +135,7 @@ const SPILLS: [(&str, u32); 22] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("resolve_", 112),
-    ("passes_", 192), ("resolve_table", 12),
+    ("passes_", 192),
     ("fourier_stored_", 160),
     ("fourier_bytes_64", 28),
     ("fourier_large_rows_bytes", 48),

@@ -5,7 +5,7 @@
 //! then the column pass, each one accumulator, taps ascending, fused multiply-add: the same bits as
 //! `separable.rs`. Taps: in the constant bank, the row's, then the column's, at compile-time
 //! positions. Limits: as many taps in the row as in the column, odd; anchor column K / 2; the
-//! source as for `sliding.rs`. Copies at the border are left to `keep.rs`.
+//! source as for `sliding.rs`; 8 and 16 bits up to 33 taps: beyond, two passes are faster. Copies at the border are left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
@@ -14,9 +14,11 @@ use crate::tile::ring::{MAX_SHARE, ring_apron};
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
 /// of a lane, and for 8 bits; rows at a time, and for 8 and 16 bits; stages of the ring; the most
-/// registers of a thread for 8 bits.
+/// registers of a thread for 8 bits. Then those for f32 alone: name; taps; pixels of a lane; rows at
+/// a time; stages of the ring.
 macro_rules! fused {
-    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)*) => {
+    (stored { $($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)* }
+    f32 { $($wide:ident: $wide_k:literal, $wide_px:literal, $wide_r:literal, $wide_stages:literal;)* }) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $k }>) {
                 slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, Fused(parameter!($name, 3, taps)))
@@ -29,6 +31,11 @@ macro_rules! fused {
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 let fused = Fused(parameter!($bits16, 4, taps));
                 slide_planar::<2, $k, { narrower($px, $px8) as usize }, $r8, _>(&pass, anchor_y, rows, filtered, fused)
+            }
+        )*
+        $(
+            fn $wide(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $wide_k }>) {
+                slide::<$wide_k, $wide_px, $wide_r, $wide_stages, _>(&pass, anchor_y, rows, Fused(parameter!($wide, 3, taps)))
             }
         )*}
 
@@ -49,45 +56,58 @@ macro_rules! fused {
                     pixels: $px,
                     rows: $r,
                     stages: $stages,
-                }
-            ),*];
+                },
+            )* $(
+                crate::kernels::sliding::Strip {
+                    entry: $wide.with_taps(),
+                    planar: None,
+                    taps: $wide_k,
+                    pixels: $wide_px,
+                    rows: $wide_r,
+                    stages: $wide_stages,
+                },
+            )*];
         }
     };
 }
 
 fused! {
-    fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 2, 8, ".maxnreg 128";
-    fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 2, 8, ".maxnreg 128";
-    fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 2, 8, ".maxnreg 128";
-    fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 2, 8, ".maxnreg 128";
-    fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 2, 8, ".maxnreg 128";
-    fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 2, 1, 8, ".maxnreg 128";
-    fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 2, 1, 8, ".maxnreg 128";
-    fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 2, 1, 8, ".maxnreg 128";
-    fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 2, 1, 8, ".maxnreg 128";
-    fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 2, 1, 8, ".maxnreg 128";
-    fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 2, 1, 8, ".maxnreg 168";
-    fused_35, fused_8bit_35, fused_16bit_35: 35, 4, 4, 2, 1, 8, ".maxnreg 255";
-    fused_37, fused_8bit_37, fused_16bit_37: 37, 4, 4, 2, 1, 8, ".maxnreg 255";
-    fused_39, fused_8bit_39, fused_16bit_39: 39, 4, 4, 2, 1, 8, ".maxnreg 255";
-    fused_41, fused_8bit_41, fused_16bit_41: 41, 4, 4, 1, 1, 8, ".maxnreg 255";
-    fused_43, fused_8bit_43, fused_16bit_43: 43, 4, 4, 1, 1, 8, ".maxnreg 255";
-    fused_45, fused_8bit_45, fused_16bit_45: 45, 4, 2, 1, 1, 8, ".maxnreg 255";
-    fused_47, fused_8bit_47, fused_16bit_47: 47, 4, 2, 1, 1, 8, ".maxnreg 255";
-    fused_49, fused_8bit_49, fused_16bit_49: 49, 4, 2, 1, 1, 8, ".maxnreg 255";
-    fused_51, fused_8bit_51, fused_16bit_51: 51, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_53, fused_8bit_53, fused_16bit_53: 53, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_55, fused_8bit_55, fused_16bit_55: 55, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_57, fused_8bit_57, fused_16bit_57: 57, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_59, fused_8bit_59, fused_16bit_59: 59, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_61, fused_8bit_61, fused_16bit_61: 61, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_63, fused_8bit_63, fused_16bit_63: 63, 2, 2, 2, 1, 8, ".maxnreg 255";
-    fused_65, fused_8bit_65, fused_16bit_65: 65, 2, 2, 2, 1, 8, ".maxnreg 255";
+    stored {
+        fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 2, 8, ".maxnreg 128";
+        fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 2, 8, ".maxnreg 128";
+        fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 2, 8, ".maxnreg 128";
+        fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 2, 8, ".maxnreg 128";
+        fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 2, 8, ".maxnreg 128";
+        fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 2, 1, 8, ".maxnreg 128";
+        fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 2, 1, 8, ".maxnreg 128";
+        fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 2, 1, 8, ".maxnreg 128";
+        fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 2, 1, 8, ".maxnreg 128";
+        fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 2, 1, 8, ".maxnreg 128";
+        fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 2, 1, 8, ".maxnreg 168";
+        fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 2, 1, 8, ".maxnreg 168";
+        fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 2, 1, 8, ".maxnreg 168";
+        fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 2, 1, 8, ".maxnreg 168";
+        fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 2, 1, 8, ".maxnreg 168";
+        fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 2, 1, 8, ".maxnreg 168";
+    }
+    f32 {
+        fused_35: 35, 4, 2, 8;
+        fused_37: 37, 4, 2, 8;
+        fused_39: 39, 4, 2, 8;
+        fused_41: 41, 4, 1, 8;
+        fused_43: 43, 4, 1, 8;
+        fused_45: 45, 4, 1, 8;
+        fused_47: 47, 4, 1, 8;
+        fused_49: 49, 4, 1, 8;
+        fused_51: 51, 2, 2, 8;
+        fused_53: 53, 2, 2, 8;
+        fused_55: 55, 2, 2, 8;
+        fused_57: 57, 2, 2, 8;
+        fused_59: 59, 2, 2, 8;
+        fused_61: 61, 2, 2, 8;
+        fused_63: 63, 2, 2, 8;
+        fused_65: 65, 2, 2, 8;
+    }
 }
 
 /// The taps of a row and of a column.

@@ -77,9 +77,6 @@ unrolled! {
     13: separable_rows_13 ".maxnreg 48", separable_columns_13 ".maxnreg 40";
     15: separable_rows_15 ".maxnreg 48", separable_columns_15 ".maxnreg 40";
     17: separable_rows_17 ".maxnreg 48", separable_columns_17 ".maxnreg 40";
-    21: separable_rows_21 ".maxnreg 56", separable_columns_21 ".maxnreg 40";
-    31: separable_rows_31 ".maxnreg 64", separable_columns_31 ".maxnreg 64";
-    51: separable_rows_51 ".maxnreg 96", separable_columns_51 ".maxnreg 64";
 }
 
 /// Results of a thread.
@@ -118,7 +115,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
                 let mut run = 0;
                 while run < ROWS_TILE {
                     let first = run + 4 * thread_x();
-                    let mut values = [0.0; 56];
+                    let mut values = [0.0; 24];
                     let mut i = 0;
                     while i < (K + 3 + 3) / 4 {
                         let four = tile.load4(line + first + 4 * i);

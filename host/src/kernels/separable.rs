@@ -38,20 +38,17 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         Ok(Prepared::new(Variant::Separable, Launch { rows: RowPass::of(problem.cols), columns }))
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times {
-            h200: &[(10.0, 4.8), (34.0, 5.6), (66.0, 12.2), (102.0, 14.0)],
-            // The pair of 102 taps was timed on an H200 alone.
-            h100: &[(10.0, 6.0), (34.0, 6.5), (66.0, 12.3), (102.0, 14.0)],
-        };
+        const TIMES: Times =
+            Times { h200: &[(10.0, 4.8), (34.0, 5.6)], h100: &[(10.0, 6.0), (34.0, 6.5)] };
         // Sums of products, with columns of any number of taps; from an H200 alone.
         const SUMMED: Times = Times {
             h200: &[(18.0, 10.5), (34.0, 12.5), (66.0, 22.0), (130.0, 39.0)],
             h100: &[(18.0, 14.0), (34.0, 17.0), (66.0, 28.0), (130.0, 48.0)],
         };
-        // Without entries for the number of taps, 4096x4096x3; from an H200 alone.
+        // Without entries for the number of taps, 8192x8192; from an H200 alone.
         const ANY: Times = Times {
-            h200: &[(12.0, 7.2), (28.0, 8.5), (102.0, 18.0), (402.0, 60.0)],
-            h100: &[(12.0, 8.5), (28.0, 10.0), (102.0, 20.0), (402.0, 66.0)],
+            h200: &[(12.0, 5.6), (66.0, 7.2), (130.0, 9.0), (322.0, 16.6), (1602.0, 74.0)],
+            h100: &[(12.0, 7.0), (66.0, 8.0), (130.0, 9.6), (322.0, 17.0), (1602.0, 75.0)],
         };
         let known = matches!(RowPass::of(problem.cols), RowPass::Known { .. })
             && matches!(ColumnPass::of(problem.rows), ColumnPass::Known { .. });
@@ -197,8 +194,8 @@ impl Line {
     pub(super) fn cost(taps: f64, machine: &Machine) -> f64 {
         // 4096x4096x3, the mean of a row's and a column's; from an H200 alone.
         const TIMES: Times = Times {
-            h200: &[(3.0, 2.55), (9.0, 2.85), (31.0, 4.45), (101.0, 15.5), (401.0, 59.0)],
-            h100: &[(3.0, 3.1), (9.0, 3.4), (31.0, 5.0), (101.0, 15.4), (401.0, 59.0)],
+            h200: &[(3.0, 2.55), (9.0, 2.85), (41.0, 4.0), (101.0, 6.1), (401.0, 19.6)],
+            h100: &[(3.0, 3.1), (9.0, 3.4), (41.0, 4.6), (101.0, 6.5), (401.0, 20.0)],
         };
         TIMES.on(machine, taps)
     }
@@ -215,21 +212,6 @@ impl Launcher for Line {
             Self::Column(columns) => columns.launch(job, Of::Line, [job.pass.src; 2], stream),
         }
     }
-}
-
-/// A grid with fewer blocks, each of which computes several tiles, one below the other: what a block
-/// computes before its first tile takes as long as a tenth of a tile.
-#[cfg(feature = "gpu")]
-fn in_waves(grid: Grid, entry: &'static str, stream: &Stream) -> crate::Result<Grid> {
-    /// Blocks, as a multiple of those that the GPU runs at a time.
-    const WAVES: u64 = 4;
-    let threads = grid.block.0 * grid.block.1;
-    let most = WAVES * stream.gpu().resident_blocks(entry, threads, grid.shared)?;
-    let (across, down, planes) = grid.blocks;
-    let beside = u64::from(across) * u64::from(planes);
-    // As many tiles for each block.
-    let tiles = (u64::from(down) * beside).div_ceil(most).max(1) as u32;
-    Ok(Grid { blocks: (across, down.div_ceil(tiles), planes), ..grid })
 }
 
 #[cfg(feature = "gpu")]
@@ -251,10 +233,7 @@ impl RowPass {
         let tile = (ROWS_TILE as u32, rows);
         let grid = Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK)
             .sharing(shared);
-        let mut grid = stream.gpu().fitting(grid, job.planes);
-        if let Self::Any(entry) = self {
-            grid = in_waves(grid, entry.name(), stream)?;
-        }
+        let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory, and its destination has a place for all of the
         // region.
@@ -313,10 +292,7 @@ impl ColumnPass {
         let tile = (COLUMNS_BLOCK.0, rows as u32);
         let grid =
             Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
-        let mut grid = stream.gpu().fitting(grid, job.planes);
-        if let Self::Any(entry) = self {
-            grid = in_waves(grid, entry.name(), stream)?;
-        }
+        let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many
         // taps; the pass describes allocated memory; the column pass finds every row that it reads
         // in the images, and the image before it where the border copies from.
