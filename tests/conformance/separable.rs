@@ -76,7 +76,7 @@ pub(crate) fn runs(selection: Selection) -> Vec<Group> {
         }
         _ => vec![2, 10, 15, 16, 20, 23, 34, 49, 67, 130, 261],
     };
-    let group = |(i, (&cols, &rows)): (usize, (&usize, &usize))| {
+    let group = |(i, (cols, rows)): (usize, (usize, usize))| {
         let window = Window::random_pair(cols, rows, 9500 + i as u64);
         let of = |(n, (width, height)): (usize, (usize, usize))| {
             let problem = Problem::new(width, height, select::seed(29, 4 * i + n));
@@ -85,7 +85,8 @@ pub(crate) fn runs(selection: Selection) -> Vec<Group> {
         let problems = [(277, 131), (530, 19), (33, 300)].into_iter().enumerate().map(of).collect();
         Group { window, border: select::BORDERS[i % select::BORDERS.len()], problems }
     };
-    let every = taps.iter().zip(taps.iter().rev()).enumerate();
+    let unequal = taps.iter().copied().zip(taps.iter().copied().rev());
+    let every = [(35, 35), (80, 80), (300, 300)].into_iter().chain(unequal).enumerate();
     let step = if selection == Selection::Emulated { 3 } else { 1 };
     every.step_by(step).map(group).collect()
 }
