@@ -1,10 +1,10 @@
 //! Resolves uncertain results: bytes whose estimates do not determine the rounding. The kernels sum
 //! taps times bytes exactly, in integers, and round the sum.
 //!
-//! Estimating kernels append such results to a list. Here each result has a team of lanes: one for
-//! each word of four columns by one row of the window, up to a warp. A large window has a block. A
-//! lane goes down some rows of a column of words. At the end the list is empty again. Where a
-//! segment of the list overflowed, all pixels of the segment are computed.
+//! Estimating kernels append such results to a list. Here each result has a team of lanes, up to a
+//! warp; a large window has a block. A lane goes down some rows of a column of words of four
+//! pixels. At the end the list is empty again. Where a segment of the list overflowed, all pixels
+//! of the segment are computed.
 //!
 //! Taps are integers in digits of 8 bits, -128 to 127: one dot-product instruction multiplies four
 //! digits with four bytes. The order of the sums makes no difference.
@@ -69,11 +69,23 @@ impl Team {
     /// Least words times rows of a window for which a block is the team.
     const BLOCK_FROM: i64 = 4096;
 
-    /// For a window of `words` words of four columns and `rows` rows, or steps of four rows. A lane
-    /// has as few steps as possible. Among equals, more lanes side by side share memory accesses.
+    /// Most steps of a lane, a word each, unless a team needs more than a warp. A result waits for
+    /// memory several times, so a warp should have many.
+    const MAX_STEPS: i64 = 12;
+    /// log2 of the least lanes of a team.
+    const LEAST_LANES: i32 = 2;
+
+    /// For a window of `words` words of four columns and `rows` rows, or steps of four rows. Of the
+    /// ways to lay out its lanes, it has one with the fewest steps, and of these the widest: lanes
+    /// side by side share memory accesses.
     pub const fn new(words: i32, rows: i32) -> Self {
         let all = words as i64 * rows as i64;
-        let lanes = if all < 32 { exponent(all as i32) } else { 5 };
+        let lanes = exponent(if all < 32 * Self::MAX_STEPS {
+            ((all + Self::MAX_STEPS - 1) / Self::MAX_STEPS) as i32
+        } else {
+            32
+        });
+        let lanes = if lanes < Self::LEAST_LANES { Self::LEAST_LANES } else { lanes };
         let (mut best, mut least, mut across) = (1, i64::MAX, 1);
         while across <= 1 << lanes && across <= words {
             let down = (1 << lanes) / across;
