@@ -69,9 +69,9 @@ impl Team {
     /// Least words times rows of a window for which a block is the team.
     const BLOCK_FROM: i64 = 4096;
 
-    /// Most steps of a lane, a word each, unless a team needs more than a warp. A result waits for
-    /// memory several times, so a warp should have many.
-    const MAX_STEPS: i64 = 12;
+    /// Most steps of a lane, a word each, unless a team needs more than a warp: its loads are in
+    /// flight at once. A result waits for memory several times, so a warp should have many.
+    const MAX_STEPS: i64 = 3;
     /// log2 of the least lanes of a team.
     const LEAST_LANES: i32 = 2;
 
