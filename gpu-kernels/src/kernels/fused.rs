@@ -5,7 +5,8 @@
 //! then the column pass, each one accumulator, taps ascending, fused multiply-add: the same bits as
 //! `separable.rs`. Taps: in the constant bank, the row's, then the column's, at compile-time
 //! positions. Limits: as many taps in the row as in the column, odd; anchor column K / 2; the
-//! source as for `sliding.rs`; 8 and 16 bits up to 33 taps: beyond, two passes are faster. Copies at the border are left to `keep.rs`.
+//! source as for `sliding.rs`; 8 and 16 bits up to 33 taps: beyond, two passes are faster. Copies
+//! at the border are left to `keep.rs`.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
@@ -14,8 +15,8 @@ use crate::tile::ring::{MAX_SHARE, ring_apron};
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
 /// of a lane, and for 8 bits; rows at a time, and for 8 and 16 bits; stages of the ring; the most
-/// registers of a thread for 8 bits. Then those for f32 alone: name; taps; pixels of a lane; rows at
-/// a time; stages of the ring.
+/// registers of a thread for 8 bits. Then those for f32 alone: name; taps; pixels of a lane; rows
+/// at a time; stages of the ring.
 macro_rules! fused {
     (stored { $($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)* }
     f32 { $($wide:ident: $wide_k:literal, $wide_px:literal, $wide_r:literal, $wide_stages:literal;)* }) => {

@@ -2,9 +2,9 @@
 //! columns. Here the number of taps K is a compile-time constant; for any number see
 //! `separable_any.rs`.
 //!
-//! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory; a thread
-//! computes two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across the
-//! warp. Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron; a thread
+//! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory; a
+//! thread computes two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across
+//! the warp. Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron; a thread
 //! slides down 8 neighbouring rows of its column and reads each value once. Lanes always read
 //! consecutive words: no bank conflicts. Taps: in the constant bank. Order: one accumulator in each
 //! pass, taps ascending, fused multiply-add; the intermediate image is f32. Two terms have an

@@ -3,10 +3,10 @@
 //! loads each tap and each value once for all of them.
 //!
 //! Row pass: block 32 x 4, a tile of 256 columns and 8 rows with their apron in shared memory. Half
-//! a warp shares a row; a thread has [`RUN`] results side by side. The values under its results move
-//! through registers. Column pass: block 32 x 8, a tile of 32 columns with their apron. A thread has
-//! results below each other; the taps above them move through registers. Taps: in device memory, up
-//! to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
+//! a warp shares a row; a thread has [`RUN`] results side by side. The values under its results
+//! move through registers. Column pass: block 32 x 8, a tile of 32 columns with their apron. A
+//! thread has results below each other; the taps above them move through registers. Taps: in device
+//! memory, up to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
 //!
 //! Order, borders and sums of two terms: as `separable.rs`.
 
@@ -190,8 +190,8 @@ unsafe fn load_rows(pass: &Pass, tile: Shared, pitch: i32, (left, top): (i32, i3
 /// Columns that a warp loads at once, as a number of loads of each thread.
 const AT_ONCE: usize = 4;
 
-/// Starts the copies of every 32nd value from address `from` on to shared memory from float `to` on,
-/// where they are [`padded`]. The first `end` values are there.
+/// Starts the copies of every 32nd value from address `from` on to shared memory from float `to`
+/// on, where they are [`padded`]. The first `end` values are there.
 ///
 /// # Safety
 /// The values are in allocated memory, and have places in the tile.
@@ -362,8 +362,8 @@ unsafe fn values<const N: usize>(tile: Shared, at: i32) -> [f32; N] {
     values
 }
 
-/// The column pass, with at most MOST taps at a time. It reads one intermediate image. If SUMMED, it
-/// reads `terms` (one or two) of them and adds the pass's point.
+/// The column pass, with at most MOST taps at a time. It reads one intermediate image. If SUMMED,
+/// it reads `terms` (one or two) of them and adds the pass's point.
 ///
 /// # Safety
 /// As for [`rows`], with `window.rows` taps of one term, then of the other from a multiple of 16

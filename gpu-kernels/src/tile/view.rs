@@ -353,10 +353,10 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
 }
 
 /// Loads a rectangle of the source into shared memory: `width` by `height` pixels from column
-/// `left` and row `top` on. Column `x` of row `y` goes to float `place(x, y)`. All threads of a block
-/// call together; the block is 32 threads wide. A warp loads row `thread_y()` and every
-/// `block_height()`-th row below, 32 columns at a time, and has BATCH such loads in flight. No pixel
-/// at or right of column `end` is read: the last one before it takes its place.
+/// `left` and row `top` on. Column `x` of row `y` goes to float `place(x, y)`. All threads of a
+/// block call together; the block is 32 threads wide. A warp loads row `thread_y()` and every
+/// `block_height()`-th row below, 32 columns at a time, and has BATCH such loads in flight. No
+/// pixel at or right of column `end` is read: the last one before it takes its place.
 ///
 /// # Safety
 /// The pass describes allocated memory, and the floats lie inside the memory that the launch
