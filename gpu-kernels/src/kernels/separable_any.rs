@@ -3,7 +3,7 @@
 //! loads each tap and each value once for all of them.
 //!
 //! Row pass: block 32 x 4, a tile of 256 columns and 8 rows with their apron in shared memory. Half
-//! a warp shares a row; a thread has [`RUN`] results side by side. The values under its results
+//! a warp shares a row; a thread has 16 results side by side. The values under its results
 //! move through registers. Column pass: block 32 x 8, a tile of 32 columns with their apron. A
 //! thread has results below each other; the taps above them move through registers. Taps: in device
 //! memory, up to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
@@ -36,7 +36,7 @@ const SHARE: i32 = ROWS_TILE / RUN as i32;
 /// padding, 16-byte accesses of neighbouring threads have no bank conflicts.
 const APART: i32 = RUN as i32 + 4;
 
-/// The taps at a time if `taps` are taken in equal chunks of at most `most`: a multiple of [`RUN`].
+/// The taps at a time if `taps` are taken in equal chunks of at most `most`: a multiple of 16.
 pub const fn chunk(taps: i32, most: i32) -> i32 {
     let chunks = (taps + most - 1) / most;
     // `checked`, so that no panic is compiled in; there is a tap.
