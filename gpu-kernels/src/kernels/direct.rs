@@ -234,7 +234,7 @@ unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
                 let pixels = Pixels { tile, tile_width, first, extent, taps };
                 let sums = pixels.sums::<PER>();
                 let target = Target::late(pass);
-                target.write_column(x, y, 1, sums);
+                target.write_column(x, y, sums);
                 if border::copies(pass.border) {
                     let beside = border::leaves(x - window.anchor_x, extent.cols(), pass.width);
                     let mut y = opaque(y);

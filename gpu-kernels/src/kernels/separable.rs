@@ -181,7 +181,7 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
                 }
                 i += 1;
             }
-            finish(pass, window, original, (x, top + first), 1, sums);
+            finish(pass, window, original, (x, top + first), sums);
             barrier();
         }
         top += grid_height() * COLUMNS_TILE;
@@ -215,8 +215,8 @@ pub(super) unsafe fn load_columns(
     };
 }
 
-/// Stores a thread's sums in column `x`, from row `y` down in steps of `apart` rows; under a
-/// border that copies, copied pixels where the window leaves the image.
+/// Stores a thread's sums in column `x`, from row `y` down; under a border that copies, copied
+/// pixels where the window leaves the image.
 ///
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores to these places.
@@ -226,7 +226,6 @@ pub(super) unsafe fn finish<const N: usize>(
     window: &Window,
     original: &Plane,
     (x, y): (i32, i32),
-    apart: i32,
     sums: [f32; N],
 ) {
     if x >= pass.region.x1 {
@@ -234,18 +233,18 @@ pub(super) unsafe fn finish<const N: usize>(
     }
     let target = Target::late(pass);
     // SAFETY: `x` lies in the region.
-    unsafe { target.write_column(x, y, apart, sums) };
+    unsafe { target.write_column(x, y, sums) };
     if border::copies(pass.border) {
         let beside = border::leaves(x - window.anchor_x, window.cols, pass.width);
         let original = Source::of(original, pass);
         let mut y = opaque(y);
-        let end = y + apart * N as i32;
+        let end = y + N as i32;
         while y < end && y < pass.region.y1 {
             if beside || border::leaves(y - window.anchor_y, window.rows, pass.height) {
                 // SAFETY: `(x, y)` lies in the region, and in the original.
                 unsafe { target.write_plain(x, y, original.pixel_inside(x, y)) };
             }
-            y += apart;
+            y += 1;
         }
     }
 }

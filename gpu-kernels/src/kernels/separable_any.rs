@@ -414,9 +414,9 @@ unsafe fn columns<const N: usize, const MOST: i32, const SUMMED: bool>(
             }
             let at = (x, top + own);
             if SUMMED && pass.point != 0.0 && x < pass.region.x1 {
-                sums = Source::of(original, pass).with_point_down(at, 1, sums);
+                sums = Source::of(original, pass).with_point_down(at, sums);
             }
-            finish(pass, window, original, at, 1, sums);
+            finish(pass, window, original, at, sums);
         }
         top += grid_height() * rows;
     }

@@ -163,8 +163,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sums for a column of pixels, `stride` rows apart, plus the pass's `point` times each pixel
-    /// that lies in the region.
+    /// Sums for a column of pixels plus the pass's `point` times each pixel that lies in the region.
     ///
     /// # Safety
     /// The pass describes allocated memory; `(x, y)` lies in the region.
@@ -172,13 +171,12 @@ impl<'a> Source<'a> {
     pub(crate) unsafe fn with_point_down<const N: usize>(
         &self,
         (x, y): (i32, i32),
-        stride: i32,
         sums: [f32; N],
     ) -> [f32; N] {
         let mut sums = sums;
         let mut i = 0;
         while i < N {
-            let y = opaque(y + stride * i as i32);
+            let y = opaque(y + i as i32);
             if y < self.pass.region.y1 {
                 // SAFETY: the pixel lies in the region, and so in the image.
                 let value = unsafe { self.pixel_inside(x, y) };
@@ -579,19 +577,12 @@ impl<'a> Target<'a> {
         unsafe { reload(self.at(x, y) as *const f32, 0) }
     }
 
-    /// Stores the sums of N pixels of a column that lie in the region: `(x, y)` and those below,
-    /// `stride` rows apart.
+    /// Stores the sums of N pixels of a column that lie in the region: `(x, y)` and those below.
     ///
     /// # Safety
     /// `x` lies in the region, `y` not above it, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_column<const N: usize>(
-        &self,
-        x: i32,
-        y: i32,
-        stride: i32,
-        sums: [f32; N],
-    ) {
+    pub(crate) unsafe fn write_column<const N: usize>(&self, x: i32, y: i32, sums: [f32; N]) {
         let end = self.pass.region.y1;
         // SAFETY: each pixel is stored only if it lies in the region.
         unsafe {
@@ -599,10 +590,10 @@ impl<'a> Target<'a> {
                 let mut at = self.at_plain(x, y);
                 let mut i = 0;
                 while i < N {
-                    if y + stride * (i as i32) < end {
+                    if y + (i as i32) < end {
                         store(at, 0, sums[i]);
                     }
-                    at = at.wrapping_byte_add(plain_offset(&self.pass.dst, stride) as usize);
+                    at = at.wrapping_byte_add(plain_offset(&self.pass.dst, 1) as usize);
                     i += 1;
                 }
             } else {
@@ -610,10 +601,10 @@ impl<'a> Target<'a> {
                 let mut at = self.at(x, y);
                 let mut i = 0;
                 while i < N {
-                    if y + stride * (i as i32) < end {
-                        self.put(at, (x, y + stride * i as i32), values[i]);
+                    if y + (i as i32) < end {
+                        self.put(at, (x, y + i as i32), values[i]);
                     }
-                    at = at.wrapping_add((stride as i64 * self.pass.dst.row) as u64);
+                    at = at.wrapping_add(self.pass.dst.row as u64);
                     i += 1;
                 }
             }
