@@ -163,7 +163,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sums for a column of pixels plus the pass's `point` times each pixel that lies in the region.
+    /// Sums for a column of pixels plus the pass's `point` times each pixel that lies in the
+    /// region.
     ///
     /// # Safety
     /// The pass describes allocated memory; `(x, y)` lies in the region.
