@@ -225,6 +225,11 @@ impl Driver {
         self.here().dead.store(code, Relaxed);
     }
 
+    /// Whether the settings `sabotage` and `limit` are for this kernel.
+    fn names(&self, kernel: &str) -> bool {
+        kernel.starts_with(&*self.settings.kernels)
+    }
+
     /// Registers a launch that begins. A separate thread watches all running launches, because
     /// nothing else can end an endless kernel.
     fn watch(&'static self, launch: u32, kernel: &'static str) {
@@ -965,13 +970,12 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
             early,
-            sabotage: driver
-                .settings
-                .sabotage
-                .filter(|_| entry.name.starts_with(&*driver.settings.kernels)),
+            sabotage: driver.settings.sabotage.filter(|_| driver.names(entry.name)),
         };
         note(driver, entry.name);
-        driver.watch(launch.number, entry.name);
+        if driver.names(entry.name) {
+            driver.watch(launch.number, entry.name);
+        }
         let done = Machine::run(launch);
         driver.state().running.remove(&launch.number);
         if let Err(finding) = done {

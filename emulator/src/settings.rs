@@ -18,13 +18,14 @@ pub(crate) struct Settings {
     pub(crate) pitch: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
-    /// Seconds that a launch may take; after that the process ends and reports an endless kernel.
+    /// Seconds that a launch of one of these `kernels` may take; after that the process ends and
+    /// reports an endless kernel.
     pub(crate) limit: u32,
     /// Milliseconds that opening a device takes.
     pub(crate) opening: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
-    /// Prefix of the names of kernels to sabotage; empty for all.
+    /// Prefix of the names of kernels to sabotage or to limit; empty for all.
     pub(crate) kernels: String,
     /// When work in streams runs.
     pub(crate) order: Order,
