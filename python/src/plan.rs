@@ -8,7 +8,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyEllipsis;
+use pyo3::types::{PyDict, PyEllipsis};
 
 use crate::array::{self, dims};
 use crate::filter::{Filter, error};
@@ -192,26 +192,19 @@ impl Plan {
     }
 
     /// Pickled with its device, or with "cpu" if there was no GPU for "auto".
-    #[expect(clippy::type_complexity, reason = "a tuple, as Python wants it")]
-    fn __reduce__(
-        slf: &Bound<'_, Self>,
-    ) -> PyResult<(
-        Py<PyAny>,
-        (Filter, String, String, Option<&'static str>, Option<u64>, bool, Option<String>),
-    )> {
-        let plan = slf.get();
-        let again = slf.py().import("apron._arrays")?.getattr("rebuilt")?;
-        let (variant, alpha) = (plan.variant(), plan.alpha());
-        let arguments = (
-            plan.filter(),
-            plan.border(),
-            plan.device(),
-            variant,
-            plan.memory,
-            plan.autotune,
-            alpha,
-        );
-        Ok((again.unbind(), arguments))
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Filter, String, String))> {
+        let (py, plan) = (slf.py(), slf.get());
+        let options = PyDict::new(py);
+        options.set_item("variant", plan.variant())?;
+        options.set_item("memory", plan.memory)?;
+        options.set_item("autotune", plan.autotune)?;
+        options.set_item("alpha", plan.alpha())?;
+        let class = py.import("apron")?.getattr("Plan")?;
+        let partial = py.import("functools")?.getattr("partial")?;
+        let again = partial.call((class,), Some(&options))?;
+        Ok((again, (plan.filter(), plan.border(), plan.device())))
     }
 
     /// Filter an image.

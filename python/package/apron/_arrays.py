@@ -15,13 +15,6 @@ _TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "
 _PIL = {"RGBA": "auto", "LA": "auto", "RGBa": "premultiplied", "La": "premultiplied"}
 
 
-def rebuilt(filter, border, device, variant, memory, autotune, alpha=None):
-    """A plan from its pickle."""
-    from ._plan import Plan
-
-    return Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune, alpha=alpha)
-
-
 def _of_pil(plan, mode):
     """The plan with the alpha mode for a PIL image of this mode.
 

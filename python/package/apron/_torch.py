@@ -72,16 +72,16 @@ def _dtype(dtype):
 @torch.compiler.assume_constant_result
 def _text(plan):
     """A text that fully describes a plan."""
-    _, (filter, *others) = plan.__reduce__()
-    text = json.dumps([str(filter), *others])
+    again, (filter, *others) = plan.__reduce__()
+    text = json.dumps([[str(filter), *others], again.keywords])
     _plans[text] = plan
     return text
 
 
 @functools.lru_cache(maxsize=16)
 def _rebuilt(text):
-    filter, *others = json.loads(text)
-    return _arrays.rebuilt(_apron.Filter(filter), *others)
+    arguments, options = json.loads(text)
+    return _apron.Plan(*arguments, **options)
 
 
 @torch.library.custom_op("apron::filter", mutates_args=(), **_TAGS)

@@ -15,7 +15,7 @@ import math
 import dask.array as da
 import numpy as np
 
-from . import _apron, _inputs, ndimage
+from . import _apron, _axes, _inputs
 
 __all__ = ["filter"]
 
@@ -190,22 +190,25 @@ def result_type(array, output, of):
     return of(np.zeros((0,) * array.ndim, array.dtype)).dtype
 
 
-def _of_scipy(block, name, args, kwargs):
-    return getattr(ndimage, name)(block, *args, **kwargs)
+def _call(block, function, args, kwargs):
+    return function(block, *args, **kwargs)
 
 
 def _pass(function, array, depths, mode, dtype, *args, **kwargs):
-    run = functools.partial(_of_scipy, name=function.__name__, args=args, kwargs=kwargs)
+    run = functools.partial(_call, function=function, args=args, kwargs=kwargs)
     return _blockwise(run, array, depths, [mode in ("wrap", "grid-wrap")] * array.ndim, dtype)
 
 
-def along_axis(function, array, taps, axis, output, mode, cval, origin):
-    """A Dask array's ``correlate1d`` or ``uniform_filter1d`` of :mod:`apron.ndimage`."""
+def along_axis(function, array, taps, size, axis, output, mode, cval, origin):
+    """A Dask array's ``correlate1d`` or ``uniform_filter1d`` of :mod:`apron.ndimage`.
+
+    `size` is the number of taps.
+    """
     array = checked(array, "input")
     dtype = result_type(array, output, lambda none: function(none, taps, axis, output, mode, cval, origin))
-    axis = ndimage._axis(axis, array.ndim)
+    axis = _axes.axis_from_0(axis, array.ndim)
     depths = [0] * array.ndim
-    depths[axis] = (taps if function is ndimage.uniform_filter1d else len(taps)) // 2 + abs(origin)
+    depths[axis] = size // 2 + abs(origin)
     return _pass(function, array, depths, mode, dtype, taps, axis, dtype, mode, cval, origin)
 
 
@@ -213,11 +216,11 @@ def window(function, array, weights, output, mode, cval, origin, axes):
     """A Dask array's ``correlate`` or ``convolve`` of :mod:`apron.ndimage`."""
     array = checked(array, "input")
     dtype = result_type(array, output, lambda none: function(none, weights, output, mode, cval, origin, axes=axes))
-    along = ndimage._axes(axes, array.ndim)
+    along = _axes.axes_from_0(axes, array.ndim)
     depths = [0] * array.ndim
     # SciPy takes origins in the order of `axes`, but the window's sides in the order of the array's
     # axes.
-    for axis, each in zip(along, ndimage._each(origin, len(along))):
+    for axis, each in zip(along, _axes.per_axis(origin, len(along))):
         depths[axis] = weights.shape[sorted(along).index(axis)] // 2 + abs(each)
     return _pass(function, array, depths, mode, dtype, weights, dtype, mode, cval, origin, axes=axes)
 
@@ -253,4 +256,4 @@ def combined(array, parts, dtype, squared):
 
 def _added(first, *others, squared):
     # Copy, since another task may use the block too.
-    return ndimage._added(first.copy(), (part.copy() for part in others), squared)
+    return _axes.added(first.copy(), (part.copy() for part in others), squared)

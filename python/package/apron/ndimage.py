@@ -17,6 +17,7 @@ import warnings
 import numpy as np
 
 from . import _apron
+from ._axes import added, axes_from_0, axis_from_0, per_axis
 from ._inputs import as_array
 
 __all__ = [
@@ -84,41 +85,6 @@ def _output(output, input, complex_output=False):
     if complex_output and output.dtype.kind != "c":
         raise RuntimeError("output must have complex dtype")
     return output
-
-
-def _axis(axis, dims):
-    axis = operator.index(axis)
-    if not -dims <= axis < dims:
-        raise np.exceptions.AxisError(axis, dims)
-    return axis % dims
-
-
-def _axes(axes, dims):
-    """The axes to filter along, counted from 0."""
-    if axes is None:
-        return tuple(range(dims))
-    if np.isscalar(axes):
-        axes = (axes,)
-    elif not np.iterable(axes):
-        raise ValueError("axes must be an integer, iterable of integers, or None")
-    axes = tuple(operator.index(axis) for axis in axes)
-    for axis in axes:
-        if not -dims <= axis < dims:
-            raise ValueError(f"specified axis: {axis} is out of range")
-    axes = tuple(axis % dims for axis in axes)
-    if len(set(axes)) != len(axes):
-        raise ValueError("axes must be unique")
-    return axes
-
-
-def _each(value, count):
-    """A list of `count` values: the given sequence, or the given scalar repeated."""
-    if isinstance(value, str) or not np.iterable(value):
-        return [value] * count
-    values = list(value)
-    if len(values) != count:
-        raise RuntimeError("sequence argument must have length equal to input rank")
-    return values
 
 
 def _to_native(output, run):
@@ -208,7 +174,8 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     if _is_dask(input):
         from . import dask
 
-        return dask.along_axis(correlate1d, input, as_array(weights, "weights"), axis, output, mode, cval, origin)
+        weights = as_array(weights, "weights")
+        return dask.along_axis(correlate1d, input, weights, weights.size, axis, output, mode, cval, origin)
     input = _input(input)
     weights = as_array(weights, "weights")
     if "c" in (input.dtype.kind, weights.dtype.kind):
@@ -224,7 +191,7 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     weights = np.asarray(weights, np.float64)
     if weights.ndim != 1 or weights.shape[0] < 1:
         raise RuntimeError("no filter weights given")
-    axis = _axis(axis, input.ndim)
+    axis = axis_from_0(axis, input.ndim)
     size = len(weights)
     if not -(size // 2) <= origin <= (size - 1) // 2:
         raise ValueError("Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2")
@@ -347,8 +314,8 @@ def gaussian_filter(
     """
     input = _input(input)
     output = _output(output, input)
-    axes = _axes(axes, input.ndim)
-    given = zip(*(_each(value, len(axes)) for value in (axes, sigma, order, mode, radius)))
+    axes = axes_from_0(axes, input.ndim)
+    given = zip(*(per_axis(value, len(axes)) for value in (axes, sigma, order, mode, radius)))
 
     def blur(axis, sigma, order, mode, radius):
         return lambda source, target: gaussian_filter1d(
@@ -362,9 +329,9 @@ def gaussian_filter(
 def _derivative(input, axis, output, mode, cval, smoothing):
     """A difference along one axis, smoothed along the others."""
     input = _input(input)
-    axis = _axis(axis, input.ndim)
+    axis = axis_from_0(axis, input.ndim)
     output = _output(output, input)
-    modes = _each(mode, input.ndim)
+    modes = per_axis(mode, input.ndim)
 
     def along(axis, taps):
         return lambda source, target: correlate1d(source, taps, axis, target, modes[axis], cval, 0)
@@ -411,9 +378,9 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
     """The sum of a function's results along each axis, or of their squares."""
     input = _input(input)
     output = _output(output, input)
-    axes = _axes(axes, input.ndim)
+    axes = axes_from_0(axes, input.ndim)
     keywords = keywords or {}
-    modes = _each(mode, len(axes)) if axes else []
+    modes = per_axis(mode, len(axes)) if axes else []
 
     def part(at, output):
         return derivative(input, axes[at], output, modes[at], cval, *arguments, **keywords)
@@ -429,23 +396,7 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
         # Every axis reads the input, so the output must not overwrite it.
         input = input.copy()
     part(0, output)
-    return _added(output, (part(at, output.dtype) for at in range(1, len(axes))), squared)
-
-
-def _added(first, others, squared):
-    """Adds up parts in the array of the first. For squares, takes the root of the sum.
-
-    Overwrites the parts.
-    """
-    if squared:
-        np.multiply(first, first, first)
-    for part in others:
-        if squared:
-            np.multiply(part, part, part)
-        first += part
-    if squared:
-        np.sqrt(first, first, casting="unsafe")
-    return first
+    return added(output, (part(at, output.dtype) for at in range(1, len(axes))), squared)
 
 
 def generic_laplace(
@@ -495,7 +446,7 @@ def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
 def _sigmas(sigma, axes, dims):
     """A standard deviation for each dimension: 0 for axes that are not filtered."""
     sigmas = [0] * dims
-    for axis, value in zip(axes, _each(sigma, len(axes))):
+    for axis, value in zip(axes, per_axis(sigma, len(axes))):
         sigmas[axis] = value
     return sigmas
 
@@ -516,7 +467,7 @@ def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axe
         The result, of the input's shape.
     """
     input = _input(input)
-    axes = _axes(axes, input.ndim)
+    axes = axes_from_0(axes, input.ndim)
     sigmas = _sigmas(sigma, axes, input.ndim)
 
     def second(input, axis, output, mode, cval, sigma, **kwargs):
@@ -594,10 +545,10 @@ def _correlate(input, weights, output, mode, cval, origin, convolution, axes):
             _correlate(input, weights, output, mode, cval, origin, convolution, axes)
 
         return _by_parts(run, input, weights, output, cval)
-    axes = _axes(axes, input.ndim)
+    axes = axes_from_0(axes, input.ndim)
     weights = np.asarray(weights, np.float64)
     origins = [0] * input.ndim
-    for axis, value in zip(axes, _each(origin, len(axes))):
+    for axis, value in zip(axes, per_axis(origin, len(axes))):
         origins[axis] = operator.index(value)
     if len(axes) < input.ndim:
         if weights.ndim != len(axes):
@@ -697,9 +648,9 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
     if _is_dask(input):
         from . import dask
 
-        return dask.along_axis(uniform_filter1d, input, size, axis, output, mode, cval, origin)
+        return dask.along_axis(uniform_filter1d, input, size, size, axis, output, mode, cval, origin)
     input = _input(input)
-    axis = _axis(axis, input.ndim)
+    axis = axis_from_0(axis, input.ndim)
     if size < 1:
         raise RuntimeError("incorrect filter size")
     complex_output = input.dtype.kind == "c"
@@ -735,8 +686,8 @@ def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=
     """
     input = _input(input)
     output = _output(output, input, complex_output=input.dtype.kind == "c")
-    axes = _axes(axes, input.ndim)
-    given = zip(*(_each(value, len(axes)) for value in (axes, size, origin, mode)))
+    axes = axes_from_0(axes, input.ndim)
+    given = zip(*(per_axis(value, len(axes)) for value in (axes, size, origin, mode)))
 
     def mean(axis, size, origin, mode):
         return lambda source, target: uniform_filter1d(source, int(size), axis, target, mode, cval, origin)
