@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use apron::{Filter, Gradient, Variant};
+use apron::{Filter, Gradient, Need, Variant};
 
 /// Devices, kernels and variants.
 pub(crate) fn info(out: &mut dyn Write) -> io::Result<()> {
@@ -124,9 +124,13 @@ pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
         }
         for parameter in preset.parameters {
             let required = if parameter.name == preset.needs { "required: " } else { "" };
+            let default = match parameter.need {
+                Need::Default(value) => format!("; {value} by default"),
+                _ => String::new(),
+            };
             writeln!(
                 out,
-                "  {:<10} {required}{}{}",
+                "  {:<10} {required}{}{default}{}",
                 parameter.name,
                 parameter.meaning,
                 also(parameter.aliases)

@@ -42,7 +42,7 @@ pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};
 pub use extra::Extra;
-pub use filter::parameters::{Parameter, Preset};
+pub use filter::parameters::{Need, Parameter, Preset};
 pub use filter::{Filter, Form, RowAndColumn};
 pub use gradient::Gradient;
 pub use half::f16;

@@ -3,8 +3,7 @@
 use numpy::{
     PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods,
 };
-use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
@@ -29,8 +28,9 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 /// The anchor is the middle, ``size // 2``, unless another one is given. Filters are immutable,
 /// hashable, picklable, and equal if they compute the same.
 ///
-/// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. Only
-/// :attr:`shape` is NumPy's ``(rows, columns)``.
+/// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. So
+/// ``gaussian((3, 1))`` blurs more along the rows; :func:`apron.ndimage.gaussian_filter` has SciPy's
+/// order, ``(sigma_y, sigma_x)``. Only :attr:`shape` is NumPy's ``(rows, columns)``.
 ///
 /// Parameters
 /// ----------
@@ -61,7 +61,7 @@ impl Filter {
 #[pymethods]
 impl Filter {
     #[new]
-    fn new(text: &str) -> PyResult<Self> {
+    pub(crate) fn new(text: &str) -> PyResult<Self> {
         Self::of(text.parse())
     }
 
@@ -125,142 +125,6 @@ impl Filter {
         })
     }
 
-    /// One tap of 1: the result is the image.
-    #[staticmethod]
-    fn identity() -> Self {
-        Self(apron::Filter::identity())
-    }
-
-    /// A Gaussian, whose taps sum to 1.
-    ///
-    /// Parameters
-    /// ----------
-    /// sigma : float or pair of float, optional
-    ///     The standard deviation in pixels, or ``(sigma_x, sigma_y)``, in the order of `size`:
-    ///     ``(3, 1)`` blurs more along the rows. :func:`apron.ndimage.gaussian_filter` has SciPy's
-    ///     order, ``(sigma_y, sigma_x)``. Without a size, the window has SciPy's radius along each
-    ///     axis, ``int(4 * sigma + 0.5)``.
-    /// size : int or pair of int, optional
-    ///     Columns and rows of the window. Without `sigma`, the standard deviation is OpenCV's for
-    ///     the size.
-    ///
-    /// Returns
-    /// -------
-    /// Filter
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     If neither is given, or one is not above 0.
-    #[staticmethod]
-    #[pyo3(signature = (sigma = None, size = None))]
-    fn gaussian(
-        sigma: Option<&Bound<'_, PyAny>>,
-        size: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let sigmas = sigma.map(|sigma| pair::<f64>(sigma, "sigma", "a number")).transpose()?;
-        Self::of(match (sigmas, size.map(sides).transpose()?) {
-            (Some((x, y)), None) if x == y => apron::Filter::gaussian(x),
-            (Some((x, y)), None) => apron::Filter::gaussian_xy(x, y),
-            (Some((x, y)), Some((cols, rows))) if x == y => {
-                apron::Filter::gaussian_sized(x, cols, rows)
-            }
-            (Some((x, y)), Some((cols, rows))) => {
-                apron::Filter::gaussian_xy_sized(x, y, cols, rows)
-            }
-            (None, Some((cols, rows))) => apron::Filter::gaussian_from_size(cols, rows),
-            (None, None) => {
-                return Err(PyValueError::new_err("a Gaussian needs sigma, size or both"));
-            }
-        })
-    }
-
-    /// The mean over a window of `size`: a side, or columns and rows.
-    #[staticmethod]
-    fn r#box(size: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (cols, rows) = sides(size)?;
-        Self::of(apron::Filter::box_filter(cols, rows))
-    }
-
-    /// The image minus `amount` times its Laplacian.
-    #[staticmethod]
-    #[pyo3(signature = (amount = 1.0))]
-    fn sharpen(amount: f64) -> PyResult<Self> {
-        Self::of(apron::Filter::sharpen(amount))
-    }
-
-    /// The image plus `amount` times the difference between the image and its blur of `sigma`.
-    #[staticmethod]
-    #[pyo3(signature = (sigma, amount = 1.0))]
-    fn unsharp(sigma: f64, amount: f64) -> PyResult<Self> {
-        Self::of(apron::Filter::unsharp(sigma, amount))
-    }
-
-    /// The derivative along x, with OpenCV's taps of this size: odd, 3 to 31.
-    #[staticmethod]
-    #[pyo3(signature = (size = 3))]
-    fn sobel_x(size: usize) -> PyResult<Self> {
-        Self::of(apron::Filter::sobel_x_sized(size))
-    }
-
-    /// The derivative along y, with OpenCV's taps of this size: odd, 3 to 31.
-    #[staticmethod]
-    #[pyo3(signature = (size = 3))]
-    fn sobel_y(size: usize) -> PyResult<Self> {
-        Self::of(apron::Filter::sobel_y_sized(size))
-    }
-
-    /// The derivative along x: ``-1 0 1``, smoothed by ``3 10 3``.
-    #[staticmethod]
-    fn scharr_x() -> Self {
-        Self(apron::Filter::scharr_x())
-    }
-
-    /// The derivative along y: ``-1 0 1``, smoothed by ``3 10 3``.
-    #[staticmethod]
-    fn scharr_y() -> Self {
-        Self(apron::Filter::scharr_y())
-    }
-
-    /// The derivative along x: ``-1 0 1``, smoothed by ``1 1 1``.
-    #[staticmethod]
-    fn prewitt_x() -> Self {
-        Self(apron::Filter::prewitt_x())
-    }
-
-    /// The derivative along y: ``-1 0 1``, smoothed by ``1 1 1``.
-    #[staticmethod]
-    fn prewitt_y() -> Self {
-        Self(apron::Filter::prewitt_y())
-    }
-
-    /// The sum of the second derivatives, from 4 or 8 neighbours.
-    #[staticmethod]
-    #[pyo3(signature = (neighbours = 4))]
-    fn laplacian(neighbours: usize) -> PyResult<Self> {
-        Self::of(apron::Filter::laplacian(neighbours))
-    }
-
-    /// The Laplacian of a Gaussian of `sigma`, at least 0.5; a flat image gives 0.
-    #[staticmethod]
-    fn laplacian_of_gaussian(sigma: f64) -> PyResult<Self> {
-        Self::of(apron::Filter::laplacian_of_gaussian(sigma))
-    }
-
-    /// A relief lit from the upper left.
-    #[staticmethod]
-    fn emboss() -> Self {
-        Self(apron::Filter::emboss())
-    }
-
-    /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x
-    /// axis.
-    #[staticmethod]
-    #[pyo3(signature = (length, angle = 0.0))]
-    fn motion(length: f64, angle: f64) -> PyResult<Self> {
-        Self::of(apron::Filter::motion(length, angle))
-    }
-
     /// The filter rotated by 180 degrees with its anchor. Its correlation is the original's
     /// convolution.
     fn flipped(&self) -> Self {
@@ -304,35 +168,4 @@ impl Filter {
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (String,)) {
         (slf.get_type().into_any().unbind(), (slf.get().__str__(),))
     }
-}
-
-/// Columns and rows of a window, from its side or from a pair.
-fn sides(size: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
-    pair(size, "size", "a whole number")
-}
-
-/// One value for both axes, or one for x and one for y.
-///
-/// # Errors
-/// `TypeError` for anything else, in one line.
-fn pair<'py, T: FromPyObjectOwned<'py> + Copy>(
-    value: &Bound<'py, PyAny>,
-    name: &str,
-    kind: &str,
-) -> PyResult<(T, T)> {
-    if let Ok(both) = value.extract::<T>() {
-        return Ok((both, both));
-    }
-    let each = value.try_iter().and_then(|each| {
-        each.map(|element| element?.extract::<T>().map_err(Into::into))
-            .collect::<PyResult<Vec<T>>>()
-    });
-    if let Ok(&[x, y]) = each.as_deref() {
-        return Ok((x, y));
-    }
-    let shown: String =
-        value.repr()?.to_string().chars().filter(|char| !char.is_control()).take(60).collect();
-    Err(PyTypeError::new_err(format!(
-        "{name} is {shown}: {kind}, or a pair of them, for x and for y, is needed"
-    )))
 }

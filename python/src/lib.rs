@@ -7,6 +7,7 @@ mod dlpack;
 mod filter;
 mod ndimage;
 mod plan;
+mod presets;
 mod threads;
 
 use pyo3::prelude::*;
@@ -17,6 +18,7 @@ mod _apron {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        presets::add_to(&module.py().get_type::<Filter>())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 

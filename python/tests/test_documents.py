@@ -1,11 +1,14 @@
 """The examples in the documents run as written."""
 
+import inspect
 import re
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+
+import apron
 
 FOLDER = Path(__file__).parent.parent
 
@@ -43,7 +46,6 @@ def test_the_benchmark(monkeypatch, capsys):
 
 
 def test_every_public_function_is_documented():
-    import apron
     import apron.dask
 
     stubs = (Path(apron.__file__).parent / "_apron.pyi").read_text()
@@ -56,3 +58,25 @@ def test_every_public_function_is_documented():
             assert re.search(rf"def {name}\b", stubs), name
     assert apron.Plan.__doc__ == apron._apron.Plan.__doc__
     assert apron.Plan.__call__.__doc__ == apron._apron.Plan.__call__.__doc__
+
+
+def stub_of(name):
+    """A preset's lines in the stub, from its signature and the types in its documentation."""
+    method, parameters = getattr(apron.Filter, name), []
+    for parameter in inspect.signature(method).parameters.values():
+        kind, pair, optional = re.search(rf"^{parameter.name} : (\w+)( or pair)?.*?(, optional)?$", method.__doc__, re.M).groups()
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default}"
+        sequence = f" | Sequence[{kind}]" if pair else ""
+        parameters.append(f"{parameter.name}: {kind}{sequence}{' | None' if optional else ''}{default}")
+    return f"    @staticmethod\n    def {name}({', '.join(parameters)}) -> Filter: ...\n"
+
+
+def test_the_stub_has_every_preset():
+    """If this fails, it has written the lines anew: read them, and run the tests again."""
+    stub = FOLDER / "package" / "apron" / "_apron.pyi"
+    before = stub.read_text()
+    methods = [name for name, found in vars(apron.Filter).items() if isinstance(found, staticmethod)]
+    lines = "".join(stub_of(name) for name in methods if name not in ("from_taps", "separable"))
+    after = re.sub(r"(# Presets.*\n)(    @staticmethod\n.*\n)*", lambda found: found[1] + lines, before)
+    stub.write_text(after)
+    assert after == before

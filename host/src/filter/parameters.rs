@@ -8,6 +8,9 @@ use crate::{Error, Result};
 pub struct Preset {
     /// The name.
     pub name: &'static str,
+    /// The name without abbreviation, which Python's constructor has: `laplacian-of-gaussian` for
+    /// `log`.
+    pub full_name: &'static str,
     /// A one-line summary of the effect.
     pub summary: &'static str,
     /// Other accepted names.
@@ -26,14 +29,34 @@ pub struct Parameter {
     pub name: &'static str,
     /// Other accepted names.
     pub aliases: &'static [&'static str],
-    /// Its meaning, its unit and its default.
+    /// Its meaning and its unit.
     pub meaning: &'static str,
+    /// Whether it must be given.
+    pub need: Need,
+    /// Whether it is a whole number.
+    pub is_whole: bool,
+    /// The parameters for x and y that may be given together instead.
+    pub axes: Option<[&'static str; 2]>,
+}
+
+/// Whether a [`Parameter`] must be given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Need {
+    /// Yes, or others instead of it.
+    Required,
+    /// No, and [`Parameter::meaning`] says what follows.
+    Optional,
+    /// No: it then has this value.
+    Default(&'static str),
+    /// It replaces another parameter.
+    Instead,
 }
 
 impl std::fmt::Debug for Preset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Preset")
             .field("name", &self.name)
+            .field("full_name", &self.full_name)
             .field("summary", &self.summary)
             .field("aliases", &self.aliases)
             .field("parameters", &self.parameters)
@@ -77,6 +100,11 @@ impl<'a> Given<'a> {
             }
             given.values.push((name, value));
         }
+        for parameter in preset.parameters {
+            if let (Need::Default(value), None) = (parameter.need, given.value(parameter.name)) {
+                given.values.push((parameter.name, value));
+            }
+        }
         Ok(given)
     }
 
@@ -90,6 +118,10 @@ impl<'a> Given<'a> {
 
     pub(super) fn needed(&self, name: &str) -> Result<f64> {
         self.number(name)?.ok_or_else(|| self.missing())
+    }
+
+    pub(super) fn needed_whole(&self, name: &str) -> Result<usize> {
+        self.whole(name)?.ok_or_else(|| self.missing())
     }
 
     pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {

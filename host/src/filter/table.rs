@@ -1,23 +1,55 @@
-//! The table of presets, which the text form, the messages and the help read.
+//! The table of presets. The text form, the messages, the tool's help and Python's constructors
+//! read it.
 
 use super::Filter;
-use super::parameters::{Parameter, Preset};
+use super::parameters::{Given, Need, Parameter, Preset};
+use crate::Result;
 
-const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
-    Parameter { name, aliases: &[], meaning }
+const fn preset(
+    name: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+    build: fn(&Given<'_>) -> Result<Filter>,
+) -> Preset {
+    let needs = match parameters {
+        [Parameter { name, need: Need::Required, .. }, ..] => name,
+        _ => "",
+    };
+    Preset { name, full_name: name, summary, aliases: &[], parameters, needs, build }
 }
 
-const SIZE: Parameter = parameter("size", "tap columns and rows");
-const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
-const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
+const fn number(name: &'static str, meaning: &'static str, need: Need) -> Parameter {
+    Parameter { name, aliases: &[], meaning, need, is_whole: false, axes: None }
+}
+
+const fn whole(name: &'static str, meaning: &'static str, need: Need) -> Parameter {
+    Parameter { is_whole: true, ..number(name, meaning, need) }
+}
+
+const SIZE: Parameter = Parameter {
+    axes: Some(["cols", "rows"]),
+    ..whole("size", "tap columns and rows", Need::Required)
+};
+const COLS: Parameter = whole("cols", "tap columns, with rows instead of size", Need::Instead);
+const ROWS: Parameter = whole("rows", "tap rows, with cols instead of size", Need::Instead);
+const RADIUS: Parameter = whole("radius", "instead of size: size is 2 * radius + 1", Need::Instead);
 // Pillow calls sigma `radius`.
-const SIGMA: Parameter =
-    Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
-const SIGMA_X: Parameter =
-    parameter("sigma-x", "standard deviation along rows, with sigma-y instead of sigma");
-const SIGMA_Y: Parameter =
-    parameter("sigma-y", "standard deviation along columns, with sigma-x instead of sigma");
-const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
+const SIGMA: Parameter = Parameter {
+    aliases: &["radius"],
+    ..number("sigma", "standard deviation in pixels", Need::Required)
+};
+const SIGMA_X: Parameter = number(
+    "sigma-x",
+    "standard deviation along rows, with sigma-y instead of sigma",
+    Need::Instead,
+);
+const SIGMA_Y: Parameter = number(
+    "sigma-y",
+    "standard deviation along columns, with sigma-x instead of sigma",
+    Need::Instead,
+);
+const SOBEL_SIZE: Parameter =
+    whole("size", "odd, 3 to 31; the taps are OpenCV's", Need::Default("3"));
 
 impl Filter {
     /// Every preset and its parameters: the table that the text form reads. A number without a name
@@ -38,172 +70,152 @@ impl Filter {
     /// | relief | `emboss` | |
     /// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
     pub const PRESETS: &'static [Preset] = &[
+        preset("identity", "the input", &[], |_| Ok(Filter::identity())),
         Preset {
-            name: "identity",
-            summary: "the input",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::identity()),
-        },
-        Preset {
-            name: "gaussian",
-            summary: "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
             aliases: &["blur"],
-            parameters: &[SIGMA, SIGMA_X, SIGMA_Y, SIZE, COLS, ROWS],
             needs: "sigma, sigma-x and sigma-y, or size",
-            build: |given| match (given.sigmas()?, given.window()?) {
-                (Some((x, y)), None) if x == y => Filter::gaussian(x),
-                (Some((x, y)), None) => Filter::gaussian_xy(x, y),
-                (Some((x, y)), Some((cols, rows))) if x == y => {
-                    Filter::gaussian_sized(x, cols, rows)
-                }
-                (Some((x, y)), Some((cols, rows))) => Filter::gaussian_xy_sized(x, y, cols, rows),
-                (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
-                (None, None) => Err(given.missing()),
-            },
+            ..preset(
+                "gaussian",
+                "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
+                &[
+                    Parameter { need: Need::Optional, axes: Some(["sigma-x", "sigma-y"]), ..SIGMA },
+                    SIGMA_X,
+                    SIGMA_Y,
+                    Parameter { need: Need::Optional, ..SIZE },
+                    COLS,
+                    ROWS,
+                ],
+                |given| match (given.sigmas()?, given.window()?) {
+                    (Some((x, y)), None) if x == y => Filter::gaussian(x),
+                    (Some((x, y)), None) => Filter::gaussian_xy(x, y),
+                    (Some((x, y)), Some((cols, rows))) if x == y => {
+                        Filter::gaussian_sized(x, cols, rows)
+                    }
+                    (Some((x, y)), Some((cols, rows))) => {
+                        Filter::gaussian_xy_sized(x, y, cols, rows)
+                    }
+                    (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
+                    (None, None) => Err(given.missing()),
+                },
+            )
         },
         Preset {
-            name: "box",
-            summary: "mean of the window",
-            aliases: &[],
-            parameters: &[
-                SIZE,
-                parameter("radius", "instead of size: size is 2 * radius + 1"),
-                COLS,
-                ROWS,
-            ],
             needs: "size, or cols and rows",
-            build: |given| {
+            ..preset("box", "mean of the window", &[SIZE, RADIUS, COLS, ROWS], |given| {
                 let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
                 Filter::box_filter(cols, rows)
-            },
+            })
         },
-        Preset {
-            name: "sharpen",
-            summary: "the image minus its Laplacian",
-            aliases: &[],
-            parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
-            needs: "",
-            build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
-        },
-        Preset {
-            name: "unsharp",
-            summary: "the image plus its difference from a Gaussian blur",
-            aliases: &[],
-            parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
-            needs: "sigma",
-            build: |given| {
-                Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0))
-            },
-        },
-        Preset {
-            name: "sobel-x",
-            summary: "derivative along x, smoothed along y",
-            aliases: &[],
-            parameters: &[SOBEL_SIZE],
-            needs: "",
-            build: |given| Filter::sobel_x_sized(given.whole("size")?.unwrap_or(3)),
-        },
-        Preset {
-            name: "sobel-y",
-            summary: "derivative along y, smoothed along x",
-            aliases: &[],
-            parameters: &[SOBEL_SIZE],
-            needs: "",
-            build: |given| Filter::sobel_y_sized(given.whole("size")?.unwrap_or(3)),
-        },
-        Preset {
-            name: "scharr-x",
-            summary: "derivative along x, smoothed by 3 10 3 along y",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::scharr_x()),
-        },
-        Preset {
-            name: "scharr-y",
-            summary: "derivative along y, smoothed by 3 10 3 along x",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::scharr_y()),
-        },
-        Preset {
-            name: "prewitt-x",
-            summary: "derivative along x, smoothed by 1 1 1 along y",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::prewitt_x()),
-        },
-        Preset {
-            name: "prewitt-y",
-            summary: "derivative along y, smoothed by 1 1 1 along x",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::prewitt_y()),
-        },
-        Preset {
-            name: "laplacian",
-            summary: "sum of the second derivatives",
-            aliases: &[],
-            parameters: &[Parameter {
+        preset(
+            "sharpen",
+            "the image minus its Laplacian",
+            &[number("amount", "factor of the Laplacian", Need::Default("1.0"))],
+            |given| Filter::sharpen(given.needed("amount")?),
+        ),
+        preset(
+            "unsharp",
+            "the image plus its difference from a Gaussian blur",
+            &[SIGMA, number("amount", "factor of the difference", Need::Default("1.0"))],
+            |given| Filter::unsharp(given.needed("sigma")?, given.needed("amount")?),
+        ),
+        preset("sobel-x", "derivative along x, smoothed along y", &[SOBEL_SIZE], |given| {
+            Filter::sobel_x_sized(given.needed_whole("size")?)
+        }),
+        preset("sobel-y", "derivative along y, smoothed along x", &[SOBEL_SIZE], |given| {
+            Filter::sobel_y_sized(given.needed_whole("size")?)
+        }),
+        preset("scharr-x", "derivative along x, smoothed by 3 10 3 along y", &[], |_| {
+            Ok(Filter::scharr_x())
+        }),
+        preset("scharr-y", "derivative along y, smoothed by 3 10 3 along x", &[], |_| {
+            Ok(Filter::scharr_y())
+        }),
+        preset("prewitt-x", "derivative along x, smoothed by 1 1 1 along y", &[], |_| {
+            Ok(Filter::prewitt_x())
+        }),
+        preset("prewitt-y", "derivative along y, smoothed by 1 1 1 along x", &[], |_| {
+            Ok(Filter::prewitt_y())
+        }),
+        preset(
+            "laplacian",
+            "sum of the second derivatives",
+            &[Parameter {
                 aliases: &["neighbors"],
-                ..parameter("neighbours", "4 or 8; 4 by default")
+                ..whole("neighbours", "4 or 8", Need::Default("4"))
             }],
-            needs: "",
-            build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
+            |given| Filter::laplacian(given.needed_whole("neighbours")?),
+        ),
+        Preset {
+            full_name: "laplacian-of-gaussian",
+            ..preset(
+                "log",
+                "Laplacian of Gaussian; a flat image gives 0",
+                &[Parameter { meaning: "standard deviation in pixels, at least 0.5", ..SIGMA }],
+                |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
+            )
         },
         Preset {
-            name: "log",
-            summary: "Laplacian of Gaussian",
-            aliases: &[],
-            parameters: &[SIGMA],
-            needs: "sigma",
-            build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
+            full_name: "difference-of-gaussians",
+            ..preset(
+                "dog",
+                "difference of two Gaussians",
+                &[
+                    SIGMA,
+                    number(
+                        "wider",
+                        "standard deviation of the one that is subtracted; 1.6 times sigma by default",
+                        Need::Optional,
+                    ),
+                ],
+                |given| {
+                    let sigma = given.needed("sigma")?;
+                    let wider = given.number("wider")?.unwrap_or(1.6 * sigma);
+                    Filter::difference_of_gaussians(sigma, wider)
+                },
+            )
         },
-        Preset {
-            name: "dog",
-            summary: "difference of two Gaussians",
-            aliases: &[],
-            parameters: &[
-                SIGMA,
-                parameter(
-                    "wider",
-                    "standard deviation of the one that is subtracted; 1.6 times sigma by default",
-                ),
+        preset("emboss", "relief lit from the upper left", &[], |_| Ok(Filter::emboss())),
+        preset(
+            "motion",
+            "mean along a line",
+            &[
+                number("length", "pixels, 1 or more", Need::Required),
+                number("angle", "degrees, counter-clockwise from the x axis", Need::Default("0.0")),
             ],
-            needs: "sigma",
-            build: |given| {
-                let sigma = given.needed("sigma")?;
-                Filter::difference_of_gaussians(
-                    sigma,
-                    given.number("wider")?.unwrap_or(1.6 * sigma),
-                )
-            },
-        },
-        Preset {
-            name: "emboss",
-            summary: "relief lit from the upper left",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::emboss()),
-        },
-        Preset {
-            name: "motion",
-            summary: "mean along a line",
-            aliases: &[],
-            parameters: &[
-                parameter("length", "pixels, 1 or more"),
-                parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
-            ],
-            needs: "length",
-            build: |given| {
-                Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0))
-            },
-        },
+            |given| Filter::motion(given.needed("length")?, given.needed("angle")?),
+        ),
+    ];
+
+    /// Texts of every preset, for tests.
+    #[cfg(test)]
+    pub(crate) const EXAMPLES: &'static [&'static str] = &[
+        "identity",
+        "gaussian:sigma=2",
+        "gaussian:size=5",
+        "gaussian:sigma=2,size=9",
+        "gaussian:sigma=0.3,cols=4,rows=7",
+        "gaussian:sigma-x=3,sigma-y=1",
+        "gaussian:sigma-x=0.5,sigma-y=2,cols=5,rows=8",
+        "gaussian:cols=3,rows=8",
+        "box:size=5",
+        "box:cols=3,rows=7",
+        "sharpen",
+        "sharpen:amount=-0.25",
+        "unsharp:sigma=1,amount=1.5",
+        "unsharp:sigma=0.01",
+        "sobel-x",
+        "sobel-y",
+        "sobel-x:size=7",
+        "scharr-x",
+        "scharr-y",
+        "prewitt-x",
+        "prewitt-y",
+        "laplacian",
+        "laplacian:neighbours=8",
+        "log:sigma=1.4",
+        "dog:sigma=1.4,wider=2",
+        "emboss",
+        "motion:length=15,angle=30",
+        "motion:length=2.5",
     ];
 }
