@@ -2,6 +2,7 @@
 
 use super::Filter;
 use super::parameters::{Parameter, Preset};
+use super::scaled;
 
 const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
     Parameter { name, aliases: &[], meaning }
@@ -29,7 +30,7 @@ impl Filter {
     /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9`, `gaussian:sigma-x=3,sigma-y=1` | `sigma`, or `sigma-x` and `sigma-y`; `size`, or `cols` and `rows` |
     /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
     /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
-    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
+    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, or `sigma-x` and `sigma-y`; `amount` |
     /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
     /// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
     /// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
@@ -44,6 +45,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: Some(|_, filter, _| Ok(filter.clone())),
             build: |_| Ok(Filter::identity()),
         },
         Preset {
@@ -52,6 +54,7 @@ impl Filter {
             aliases: &["blur"],
             parameters: &[SIGMA, SIGMA_X, SIGMA_Y, SIZE, COLS, ROWS],
             needs: "sigma, sigma-x and sigma-y, or size",
+            scaled: Some(scaled::gaussian),
             build: |given| match (given.sigmas()?, given.window()?) {
                 (Some((x, y)), None) if x == y => Filter::gaussian(x),
                 (Some((x, y)), None) => Filter::gaussian_xy(x, y),
@@ -74,6 +77,7 @@ impl Filter {
                 ROWS,
             ],
             needs: "size, or cols and rows",
+            scaled: Some(scaled::mean),
             build: |given| {
                 let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
                 Filter::box_filter(cols, rows)
@@ -85,16 +89,27 @@ impl Filter {
             aliases: &[],
             parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
             needs: "",
+            scaled: None,
             build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
             name: "unsharp",
             summary: "the image plus its difference from a Gaussian blur",
             aliases: &[],
-            parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
-            needs: "sigma",
+            parameters: &[
+                SIGMA,
+                SIGMA_X,
+                SIGMA_Y,
+                parameter("amount", "factor of the difference; 1 by default"),
+            ],
+            needs: "sigma, or sigma-x and sigma-y",
+            scaled: Some(scaled::unsharp),
             build: |given| {
-                Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0))
+                let amount = given.number("amount")?.unwrap_or(1.0);
+                match given.sigmas()?.ok_or_else(|| given.missing())? {
+                    (x, y) if x == y => Filter::unsharp(x, amount),
+                    (x, y) => Filter::unsharp_xy(x, y, amount),
+                }
             },
         },
         Preset {
@@ -103,6 +118,7 @@ impl Filter {
             aliases: &[],
             parameters: &[SOBEL_SIZE],
             needs: "",
+            scaled: None,
             build: |given| Filter::sobel_x_sized(given.whole("size")?.unwrap_or(3)),
         },
         Preset {
@@ -111,6 +127,7 @@ impl Filter {
             aliases: &[],
             parameters: &[SOBEL_SIZE],
             needs: "",
+            scaled: None,
             build: |given| Filter::sobel_y_sized(given.whole("size")?.unwrap_or(3)),
         },
         Preset {
@@ -119,6 +136,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: None,
             build: |_| Ok(Filter::scharr_x()),
         },
         Preset {
@@ -127,6 +145,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: None,
             build: |_| Ok(Filter::scharr_y()),
         },
         Preset {
@@ -135,6 +154,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: None,
             build: |_| Ok(Filter::prewitt_x()),
         },
         Preset {
@@ -143,6 +163,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: None,
             build: |_| Ok(Filter::prewitt_y()),
         },
         Preset {
@@ -154,6 +175,7 @@ impl Filter {
                 ..parameter("neighbours", "4 or 8; 4 by default")
             }],
             needs: "",
+            scaled: None,
             build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
         },
         Preset {
@@ -162,6 +184,7 @@ impl Filter {
             aliases: &[],
             parameters: &[SIGMA],
             needs: "sigma",
+            scaled: None,
             build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
         },
         Preset {
@@ -176,6 +199,7 @@ impl Filter {
                 ),
             ],
             needs: "sigma",
+            scaled: None,
             build: |given| {
                 let sigma = given.needed("sigma")?;
                 Filter::difference_of_gaussians(
@@ -190,6 +214,7 @@ impl Filter {
             aliases: &[],
             parameters: &[],
             needs: "",
+            scaled: None,
             build: |_| Ok(Filter::emboss()),
         },
         Preset {
@@ -201,6 +226,7 @@ impl Filter {
                 parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
             ],
             needs: "length",
+            scaled: Some(scaled::motion),
             build: |given| {
                 Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0))
             },
