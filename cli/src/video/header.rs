@@ -155,6 +155,7 @@ impl Sampling {
         let (chroma, bits) = match name {
             "420jpeg" | "420mpeg2" | "420paldv" => (Some((2, 2)), Some(8)),
             "444alpha" => (Some((1, 1)), Some(8)),
+            "mono" => (None, Some(8)),
             _ if name.starts_with("mono") => (None, bits(&name[4..])),
             _ => match name.split_at_checked(3) {
                 Some((sampling, depth)) => {
@@ -190,11 +191,8 @@ impl Sampling {
     }
 }
 
-/// The number of bits, as text; without text, 8.
+/// The number of bits, as text.
 fn bits(text: &str) -> Option<u32> {
-    if text.is_empty() {
-        return Some(8);
-    }
     text.parse().ok().filter(|bits| (9..=16).contains(bits))
 }
 

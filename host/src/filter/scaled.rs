@@ -100,7 +100,9 @@ pub(super) fn motion(given: &Given<'_>, _: &Filter, (across, down): (f64, f64)) 
     let (length, angle) = (given.needed("length")?, given.number("angle")?.unwrap_or(0.0));
     let (sin, cos) = sin_cos_degrees(angle);
     let (x, y) = (cos * across, sin * down);
-    let turned = if across == down { angle } else { y.atan2(x).to_degrees() };
+    // An axis stays an axis, without rounding.
+    let keeps = across == down || sin == 0.0 || cos == 0.0;
+    let turned = if keeps { angle } else { y.atan2(x).to_degrees() };
     Filter::motion((length * x.hypot(y)).max(1.0), turned)
 }
 
