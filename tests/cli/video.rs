@@ -88,7 +88,7 @@ impl Kind {
     fn planes(self, (width, height): (usize, usize)) -> Vec<((usize, usize), (usize, usize))> {
         let mut planes = vec![((width, height), (1, 1))];
         if let Some((across, down)) = self.chroma {
-            let size = ((width + across - 1) / across, (height + down - 1) / down);
+            let size = (width.div_ceil(across), height.div_ceil(down));
             planes.extend([(size, (across, down)); 2]);
         }
         planes
@@ -284,7 +284,7 @@ fn compare(
 fn small(frames: usize, (width, height): (usize, usize)) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(frames as u64);
     let mut stream = format!("YUV4MPEG2 W{width} H{height} F25:1 C420jpeg\n").into_bytes();
-    let samples = width * height + 2 * ((width + 1) / 2) * ((height + 1) / 2);
+    let samples = width * height + 2 * width.div_ceil(2) * height.div_ceil(2);
     for _ in 0..frames {
         stream.extend(b"FRAME\n");
         stream.extend((0..samples).map(|_| rng.u8(..)));
