@@ -225,8 +225,8 @@ pub(super) fn frame_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Fa
     // The start of the word counts as a line that the input's end cuts off.
     if !begins_with(&line, FRAME) && !FRAME.starts_with(&line) {
         return Err(Fault::Damaged(format!(
-            "\"{}\" is where FRAME must be: the stream is damaged, or its header gives a wrong size \
-             or sampling",
+            "\"{}\" is where FRAME must be: the stream is damaged, or its header gives a wrong \
+             size or sampling",
             shown(&line)
         )));
     }
