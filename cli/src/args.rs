@@ -105,8 +105,8 @@ pub(crate) struct FilterArgs {
     pub(crate) recursive: bool,
 
     /// Read a file as a stream of pictures in one format, one after the other, as on a pipe, and
-    /// write the results in the same way
-    #[arg(long, conflicts_with = "raw", help_heading = "Files")]
+    /// write the results in the same way. With --raw, frames without a header follow one another
+    #[arg(long, help_heading = "Files")]
     pub(crate) frames: bool,
 
     #[command(flatten)]
@@ -202,15 +202,15 @@ complete: OUT may be IN, and a failure leaves no partial file. If one of several
 filtered.
 
 Pipes: pictures in one format that follow one another on a pipe, or in a file with --frames, are frames. Each is filtered and
-written as it arrives. Their number has no limit, and their sizes may differ. tif, tga and raw cannot follow one another. A
-damaged frame is an error; the frames before it are written. --page applies to each frame. In other files, the tool does not
-read data after the picture, and prints a note.
+written as it arrives. Their number has no limit, and their sizes may differ. tif and tga cannot follow one another; raw
+frames need --raw and --frames. A damaged frame is an error; the frames before it are written. --page applies to each frame.
+In other files, the tool does not read data after the picture, and prints a note.
 
 Values: integers are rounded half to even, and values outside the type's range are clipped. The tool prints a note if a
 derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to
 each value in this order, before rounding. --output-type f32 keeps sign and fraction.
 
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw y4m. All frames of an animation (gif, png, webp), pages
 of a tif and slices of an array are filtered and written; --page selects one. The colour profile, Exif and XMP data, the
 resolution, the orientation, PNG chunks and TIFF tags are kept where the format can hold them; a note names the rest.
 Metadata that may describe the picture before filtering is left out and named: thumbnails, the maker's notes, statistics.
@@ -225,6 +225,10 @@ Their values may have any type but complex, either byte order, and C or Fortran 
 other than u8, u16, f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; i64 and u64
 values beyond 2^53 are refused.
 Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
+
+Video: y4m (YUV4MPEG2) is read and written frame by frame, as ffmpeg's -f yuv4mpegpipe: 420, 411, 422, 444 and mono, of 8 to
+16 bits. Each plane is filtered by itself. The lengths of gaussian, box, unsharp and motion are scaled to chroma's samples;
+other filters are for luma alone, unless chroma has luma's samples. Parameters of the stream and of frames are kept.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
@@ -243,6 +247,7 @@ Examples:
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter anim.gif frame3.png --page 3 --filter sharpen
   apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
+  ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --format y4m --filter gaussian:2 | ffmpeg -i - out.mp4
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]

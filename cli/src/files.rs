@@ -1,5 +1,6 @@
 //! Pictures in files: reading within limits, and writing.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
@@ -34,9 +35,12 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
 }
 
-/// Whether the file's extension names a picture format that the tool reads.
+/// Whether the file's extension names a format that the tool reads.
 pub(crate) fn is_named_as_picture(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+    let own = |extension: &OsStr| {
+        ["npy", "y4m"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    };
+    path.extension().is_some_and(own)
         || ImageFormat::from_path(path).is_ok_and(|format| {
             // Other crates than `image` read these two formats.
             format.reading_enabled() || matches!(format, ImageFormat::Tiff | ImageFormat::WebP)

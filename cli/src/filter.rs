@@ -25,7 +25,7 @@ use crate::replace::clean_up_on_signals;
 use crate::scaling::{Cut, is_integer, may_give_nan, nans, white};
 use crate::steps;
 use crate::task::Task;
-use crate::{files, frames, stream};
+use crate::{files, frames, stream, video};
 
 /// The outcome for a picture that did not fail.
 enum Done {
@@ -43,14 +43,17 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     check_options(&args, &jobs)?;
     clean_up_on_signals();
     let watched = !args.quiet && std::io::stderr().is_terminal();
-    let streams = |job: &Job| args.frames || stream::is_streamed(&job.input);
+    let is_video = |job: &Job| {
+        args.format.or(FileFormat::from_path(&job.output).ok()).is_some_and(FileFormat::is_video)
+    };
+    let streams = |job: &Job| args.frames || stream::is_streamed(&job.input) || is_video(job);
     let bar = match &*jobs {
         // The bar is for one picture. A stream may have many, without an end.
         [job] if watched && streams(job) => Some(ProgressBar::hidden()),
         [_] if watched => Some(steps::bar_of_one()),
         _ => None,
     };
-    let pipeline = steps::pipeline(steps, &args, bar.as_ref())?;
+    let pipeline = steps::pipeline(steps.clone(), args.border, &args, bar.as_ref())?;
     let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
     let begins_on_cpu = fallback().inspect(|error| {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
@@ -72,6 +75,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     };
     let task = Task {
         args: &args,
+        steps: &steps,
         pipeline: &pipeline,
         differs,
         is_angle,
@@ -226,6 +230,9 @@ impl Task<'_> {
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
+        if format.is_video() {
+            return video::run(self, job).map(|()| Done::Written(Vec::new(), None));
+        }
         if args.frames || stream::is_streamed(input) {
             return frames::run(self, job, format).map(|()| Done::Written(Vec::new(), None));
         }

@@ -78,6 +78,8 @@ pub(crate) enum Encode {
     Gif,
     /// By an encoder of the `image` crate.
     Other(Encoded),
+    /// Frame by frame, from a video alone.
+    Video,
 }
 
 /// Every format that can be written. Tests compare this table with the encoders, and the table in
@@ -212,6 +214,10 @@ pub(crate) const FORMATS: &[FileFormat] = {
     ]
 };
 
+/// y4m, which holds no pictures.
+const VIDEO: &FileFormat =
+    &FileFormat { extensions: &["y4m"], holds: |_, _| false, encode: Encode::Video, ..PLAIN };
+
 /// A format of pixels without metadata.
 const PLAIN: FileFormat = FileFormat {
     extensions: &[],
@@ -226,8 +232,9 @@ impl FileFormat {
     /// The format of files with this extension.
     pub(crate) fn from_extension(extension: &str) -> Result<&'static Self, String> {
         let lower = extension.trim_start_matches('.').to_lowercase();
-        FORMATS.iter().find(|format| format.extensions.contains(&&*lower)).ok_or_else(|| {
-            let known: Vec<_> = FORMATS.iter().map(Self::name).collect();
+        let all = || FORMATS.iter().chain([VIDEO]);
+        all().find(|format| format.extensions.contains(&&*lower)).ok_or_else(|| {
+            let known: Vec<_> = all().map(Self::name).collect();
             format!(
                 "pictures cannot be written as \"{extension}\"; the formats are {}",
                 known.join(", ")
@@ -263,7 +270,18 @@ impl FileFormat {
             Encode::WebP => codec::write_webp(document, out),
             Encode::Gif => codec::write_gif(document, out),
             Encode::Other(encoded) => codec::write_other(document, out, encoded),
+            Encode::Video => Err("y4m holds a video, no pictures".to_owned()),
         }
+    }
+
+    /// Whether files hold a video instead of pictures.
+    pub(crate) fn is_video(&self) -> bool {
+        matches!(self.encode, Encode::Video)
+    }
+
+    /// Whether files have no header.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self.encode, Encode::Raw)
     }
 
     /// Whether pictures of this format can follow one another: their own bytes say where each ends.

@@ -27,6 +27,7 @@ use tempfile::{SpooledData, SpooledTempFile};
 
 use crate::args::FilterArgs;
 use crate::codec;
+use crate::codec::options::Raw;
 use crate::ends::{self, Bytes, Input, Kind, Left, spool};
 use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
@@ -35,7 +36,7 @@ use crate::notes::{Note, Notes};
 use crate::output::report;
 use crate::replace::replace;
 use crate::task::Task;
-use crate::{files, stream};
+use crate::{files, stream, video};
 
 /// Size of the encoder's buffer, in bytes.
 const BUFFER: usize = 1 << 18;
@@ -64,8 +65,8 @@ struct Reader {
     /// The format of all frames; `None` before the first, and for formats without an end of their
     /// own.
     kind: Option<Kind>,
-    /// Whether frames have no header (`--raw`).
-    raw: bool,
+    /// Bytes of a frame without a header (`--raw`).
+    raw: Option<u64>,
     /// Whether the user says that the input holds frames alone (`--frames`).
     marked: bool,
     /// Frames begun.
@@ -91,7 +92,14 @@ impl Reader {
     }
 
     fn first(&mut self) -> io::Result<Frame> {
-        let found = if self.raw { None } else { Kind::next(&mut self.input)? };
+        if self.raw.is_some() {
+            return self.walk();
+        }
+        let start = self.input.peek(video::MAGIC.len())?;
+        if start == video::MAGIC {
+            return Err(io::Error::other(video::not_a_picture()));
+        }
+        let found = Kind::next(&mut self.input)?;
         self.kind = found.filter(|kind| kind.ends_itself());
         if let (true, None) = (self.marked, self.kind) {
             let what = found.map_or("file", Kind::name);
@@ -104,6 +112,10 @@ impl Reader {
 
     /// Skips data that is no frame, up to the next frame.
     fn following(&mut self) -> io::Result<Option<Frame>> {
+        if self.raw.is_some() {
+            let ended = self.input.peek(1)?.is_empty();
+            return if ended { Ok(None) } else { self.walk().map(Some) };
+        }
         let Some(kind) = self.kind else { return Ok(None) };
         loop {
             self.left.zeros(ends::pass_padding(&mut self.input, kind)?);
@@ -148,7 +160,11 @@ impl Reader {
         self.start = self.input.position();
         self.input.keep();
         let (mut cut, mut whole) = (false, false);
-        match self.kind.map(|kind| kind.walk(&mut self.input)) {
+        let walked = match (self.raw.filter(|_| self.marked), self.kind) {
+            (Some(bytes), _) => Some(self.input.skip(bytes)),
+            (None, kind) => kind.map(|kind| kind.walk(&mut self.input)),
+        };
+        match walked {
             Some(Ok(())) => {}
             Some(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.input.drain()?;
@@ -213,7 +229,7 @@ pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Re
     let reader = Mutex::new(Reader {
         input,
         kind: None,
-        raw: args.reading.raw.is_some(),
+        raw: args.reading.raw.map(Raw::bytes),
         marked: args.frames,
         frames: 0,
         ended: false,
@@ -267,7 +283,9 @@ fn named(failure: Failure, job: &Job, number: usize, args: &FilterArgs) -> Failu
 fn made(task: &Task<'_>, job: &Job, format: &'static FileFormat, frame: Frame) -> Result<Made> {
     let reading = &task.args.reading;
     let fail = |reason: String| Failure::at(&job.input, reason);
-    if frame.number > 1 && !format.follows() {
+    // Raw frames all have the size that the user gives.
+    let follows = format.follows() || reading.raw.is_some() && format.is_raw();
+    if frame.number > 1 && !follows {
         let reason = format!(
             "{} cannot hold a second picture here; write {}",
             format.name(),
@@ -275,7 +293,7 @@ fn made(task: &Task<'_>, job: &Job, format: &'static FileFormat, frame: Frame) -
         );
         return Err(Failure::at(&job.output, reason));
     }
-    if frame.cut && frame.number > 1 && !reading.lenient {
+    if frame.cut && frame.number > 1 && !reading.lenient && reading.raw.is_none() {
         return Err(fail(
             "it is cut off: the input ends before the picture does; --lenient keeps what can be read".to_owned(),
         ));

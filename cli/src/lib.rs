@@ -34,6 +34,7 @@ mod stream;
 mod taps;
 mod taps_file;
 mod task;
+mod video;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use apron::{
-    Alpha, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step,
+    Alpha, Border, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step,
     with_pixels,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -37,15 +37,16 @@ fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + 
     }
 }
 
-/// The call's steps, in order, ready to run. If there is a bar, it shows the progress.
+/// Steps in order, ready to run. If there is a bar, it shows the progress.
 pub(crate) fn pipeline(
     steps: Vec<Step>,
+    border: Border,
     args: &FilterArgs,
     bar: Option<&ProgressBar>,
 ) -> Result<Pipeline> {
     let plan = |step| {
         let builder = Plan::builder(step)
-            .border(args.border)
+            .border(border)
             .device(args.device)
             .variant(args.variant)
             .autotune(args.autotune)

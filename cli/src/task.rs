@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Mutex;
 
-use apron::Pipeline;
+use apron::{Pipeline, Step};
 use indicatif::ProgressBar;
 
 use crate::args::FilterArgs;
@@ -16,6 +16,7 @@ use crate::{replace, stream};
 /// The work on every picture.
 pub(crate) struct Task<'a> {
     pub(crate) args: &'a FilterArgs,
+    pub(crate) steps: &'a [Step],
     pub(crate) pipeline: &'a Pipeline,
     /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
     pub(crate) differs: bool,

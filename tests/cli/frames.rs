@@ -463,11 +463,6 @@ fn refused_formats() -> Result<(), Failed> {
             &["frame 1", "leave --frames out"],
         )?;
     }
-    refuse(
-        &bench,
-        &arguments(&["two.tga", "out.ppm"], &["--frames", "--raw", "1x1x1"]),
-        &["--frames", "--raw"],
-    )?;
     // A page of a picture without pages.
     let answer = answer(&bench, &two, &["--format", "ppm", "--page", "2"])?;
     expect("--page", answer, (1, &[], &["no page 2"]))

@@ -17,6 +17,7 @@ mod scipy;
 mod steps;
 mod tool;
 mod values;
+mod video;
 mod wide;
 
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let python = scipy::probe();
     let judges = codecs::probe();
     let of_extra = codecs::probe_extra();
+    let ffmpeg = video::probe();
     #[cfg(feature = "gpu")]
     let kernels = kernels::trials(&gpu);
     #[cfg(not(feature = "gpu"))]
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         fuzzed::trials(),
         places::trials(),
         values::trials(),
+        video::trials(&ffmpeg),
         wide::trials(&judges),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),
@@ -66,6 +69,9 @@ fn main() -> ExitCode {
         }
         if let Err(reason) = &of_extra {
             println!("OpenEXR: SKIP ({reason}), 1 test");
+        }
+        if let Err(reason) = &ffmpeg {
+            println!("ffmpeg: SKIP ({reason}), 1 test");
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -21,7 +21,9 @@ use image::ImageFormat;
 use self::io::{Result, Source, no_page};
 use self::options::Reading;
 use crate::picture::Document;
+use crate::video;
 
+pub(crate) use io::zeroes;
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
 pub(crate) use segments::{
@@ -66,6 +68,7 @@ fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) ->
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
             return tiff::read(source, options);
         }
+        start if start.starts_with(video::MAGIC) => return Err(video::not_a_picture()),
         _ => {}
     }
     let format =

@@ -68,6 +68,13 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    /// Bytes of the picture, which may be more than memory holds.
+    pub(crate) fn bytes(self) -> u64 {
+        let Shape { width, height, channels } = self.shape;
+        let pixels = (width as u64).saturating_mul(height as u64);
+        pixels.saturating_mul((channels * self.scalar.bytes()) as u64)
+    }
+
     /// Reads `WxHxC[:TYPE]`.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let complaint = "a width, a height and a number of channels are needed, and u8, u16 or f32 after a colon unless the \

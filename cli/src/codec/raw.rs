@@ -11,8 +11,7 @@ pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result
     let Raw { shape: Shape { width, height, channels }, scalar } = raw;
     let bytes_per_pixel = (channels * scalar.bytes()) as u64;
     limits.check(width as u64, height as u64, bytes_per_pixel)?;
-    // A high limit from the user may let this product overflow.
-    let expected = (width as u64).saturating_mul(height as u64).saturating_mul(bytes_per_pixel);
+    let expected = raw.bytes();
     let found = source.seek(std::io::SeekFrom::End(0)).map_err(|error| error.to_string())?;
     source.rewind().map_err(|error| error.to_string())?;
     if found != expected {

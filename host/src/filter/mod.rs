@@ -4,6 +4,7 @@ mod factor;
 mod facts;
 pub(crate) mod parameters;
 mod presets;
+mod scaled;
 mod syntax;
 mod table;
 mod view;

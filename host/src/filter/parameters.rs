@@ -20,7 +20,13 @@ pub struct Preset {
     /// The required parameters, in words; empty if none is required.
     pub needs: &'static str,
     pub(super) build: fn(&Given<'_>) -> Result<Filter>,
+    /// The same filter at another scale; `None` if the taps have no length in pixels.
+    pub(super) scaled: Option<Scaled>,
 }
+
+/// Builds a preset at another scale, from its parameters, the filter, and the factors of its
+/// lengths across and down.
+pub(super) type Scaled = fn(&Given<'_>, &Filter, (f64, f64)) -> Result<Filter>;
 
 /// A parameter of a [`Preset`].
 #[derive(Clone, Copy, Debug, PartialEq)]

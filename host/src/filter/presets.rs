@@ -80,7 +80,7 @@ impl Filter {
     /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
     pub fn gaussian_from_size(cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
-        let taps = |size| gaussian_taps(0.3 * ((size as f64 - 1.0) * 0.5 - 1.0) + 0.8, size);
+        let taps = |size| gaussian_taps(sigma_of_size(size), size);
         Ok(Self::product(taps(cols)?, taps(rows)?)?
             .called(format!("gaussian:{}", size_text(cols, rows))))
     }
@@ -118,16 +118,22 @@ impl Filter {
     /// [`Error::HostMemory`] if there is not enough memory for the taps.
     pub fn unsharp(sigma: f64, amount: f64) -> Result<Self> {
         check_amount(amount)?;
-        let size = gaussian_size("sigma", sigma)?;
-        let gaussian = gaussian_taps(sigma, size)?;
-        let mut taps = outer_sum(&[(&gaussian, &gaussian)])?;
-        taps.iter_mut().for_each(|tap| *tap *= -amount);
-        taps[size / 2 * size + size / 2] += 1.0 + amount;
-        let mut column = gaussian.clone();
-        column.iter_mut().for_each(|tap| *tap *= -amount);
-        let sum = Sum { point: 1.0 + amount, terms: vec![(gaussian, column)], is_given: true };
-        let filter = Self { sum: Some(sum), ..Self::dense(size, size, taps)? };
+        let gaussian = gaussian_taps(sigma, gaussian_size("sigma", sigma)?)?;
+        let filter = unsharp_by(gaussian.clone(), gaussian, amount)?;
         Ok(filter.called(format!("unsharp:sigma={sigma},amount={amount}")))
+    }
+
+    /// [`Filter::unsharp`] with a standard deviation for each axis, in pixels: `sigma_x` along
+    /// rows, `sigma_y` along columns.
+    ///
+    /// # Errors
+    /// As for [`Filter::unsharp`], for each of the two.
+    pub fn unsharp_xy(sigma_x: f64, sigma_y: f64, amount: f64) -> Result<Self> {
+        check_amount(amount)?;
+        let row = gaussian_taps(sigma_x, gaussian_size("sigma-x", sigma_x)?)?;
+        let column = gaussian_taps(sigma_y, gaussian_size("sigma-y", sigma_y)?)?;
+        let name = format!("unsharp:{},amount={amount}", sigma_text(sigma_x, sigma_y));
+        Ok(unsharp_by(row, column, amount)?.called(name))
     }
 
     /// Derivative along x: `-1 0 1` smoothed by `1 2 1` along y.
@@ -326,6 +332,18 @@ fn gaussian_size(name: &'static str, sigma: f64) -> Result<usize> {
     Ok(2 * radius as usize + 1)
 }
 
+/// The pixel plus `amount` times its difference from the blur by this row and column, both of an
+/// odd number of taps.
+fn unsharp_by(row: Vec<f64>, mut column: Vec<f64>, amount: f64) -> Result<Filter> {
+    let (cols, rows) = (row.len(), column.len());
+    let mut taps = outer_sum(&[(&row, &column)])?;
+    taps.iter_mut().for_each(|tap| *tap *= -amount);
+    taps[rows / 2 * cols + cols / 2] += 1.0 + amount;
+    column.iter_mut().for_each(|tap| *tap *= -amount);
+    let sum = Sum { point: 1.0 + amount, terms: vec![(row, column)], is_given: true };
+    Ok(Filter { sum: Some(sum), ..Filter::dense(cols, rows, taps)? })
+}
+
 fn check_sigma(name: &'static str, sigma: f64) -> Result<()> {
     if sigma > 0.0 && sigma.is_finite() {
         return Ok(());
@@ -352,6 +370,11 @@ fn check_amount(amount: f64) -> Result<()> {
     })
 }
 
+/// The standard deviation of a Gaussian that is given by its window alone: OpenCV's.
+pub(super) fn sigma_of_size(size: usize) -> f64 {
+    0.3 * ((size as f64 - 1.0) * 0.5 - 1.0) + 0.8
+}
+
 /// Samples of a Gaussian, centred on `size` cells; they sum to 1.
 fn gaussian_taps(sigma: f64, size: usize) -> Result<Vec<f64>> {
     let middle = (size - 1) as f64 / 2.0;
@@ -370,7 +393,7 @@ fn gaussian_taps(sigma: f64, size: usize) -> Result<Vec<f64>> {
     Ok(taps)
 }
 
-fn normalise(taps: &mut [f64]) {
+pub(super) fn normalise(taps: &mut [f64]) {
     let sum: f64 = taps.iter().sum();
     taps.iter_mut().for_each(|tap| *tap /= sum);
 }
@@ -383,11 +406,11 @@ fn filled(tap: f64, len: usize) -> Result<Vec<f64>> {
 
 /// The sum of the outer products of rows and columns, all of one size, row by row.
 fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
-    let size = terms[0].0.len();
-    let mut taps = crate::memory::reserve(size.saturating_mul(size))?;
-    for r in 0..size {
+    let (cols, rows) = (terms[0].0.len(), terms[0].1.len());
+    let mut taps = crate::memory::reserve(cols.saturating_mul(rows))?;
+    for r in 0..rows {
         taps.extend(
-            (0..size).map(|c| terms.iter().map(|(row, column)| row[c] * column[r]).sum::<f64>()),
+            (0..cols).map(|c| terms.iter().map(|(row, column)| row[c] * column[r]).sum::<f64>()),
         );
     }
     Ok(taps)
@@ -428,7 +451,7 @@ fn size_text(cols: usize, rows: usize) -> String {
 }
 
 /// Sine and cosine of an angle in degrees, exact for multiples of 90 degrees.
-fn sin_cos_degrees(angle: f64) -> (f64, f64) {
+pub(super) fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     let turn = angle.rem_euclid(360.0);
     if turn % 90.0 == 0.0 {
         [(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)][(turn / 90.0) as usize % 4]

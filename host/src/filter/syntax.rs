@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::parameters::{Given, brief, number, syntax};
+use super::parameters::{Given, Preset, brief, number, syntax};
 use super::{Filter, Taps};
 use crate::{Error, Gradient, Result};
 
@@ -190,10 +190,21 @@ fn separable(text: &str, rest: &str) -> Result<Filter> {
     Filter::product(read(row)?, read(column)?)
 }
 
+fn find(name: &str) -> Option<&'static Preset> {
+    Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
+}
+
+/// The preset that a filter's own text names, and its parameters.
+pub(super) fn read_again(text: &str) -> Result<Option<(&'static Preset, Given<'_>)>> {
+    let (name, rest) = match text.split_once(':') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    find(name).map(|preset| Ok((preset, Given::read(text, preset, rest)?))).transpose()
+}
+
 fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
-    let Some(preset) =
-        Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
-    else {
+    let Some(preset) = find(name) else {
         let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
         let gradients: Vec<_> = Gradient::NAMES.iter().map(|&(name, _)| name).collect();
         let reason = match gradients.contains(&name) {

@@ -3,6 +3,7 @@
 
 use super::Filter;
 use super::parameters::{Given, Need, Parameter, Preset};
+use super::scaled;
 use crate::Result;
 
 const fn preset(
@@ -15,7 +16,7 @@ const fn preset(
         [Parameter { name, need: Need::Required, .. }, ..] => name,
         _ => "",
     };
-    Preset { name, full_name: name, summary, aliases: &[], parameters, needs, build }
+    Preset { name, full_name: name, summary, aliases: &[], parameters, needs, scaled: None, build }
 }
 
 const fn number(name: &'static str, meaning: &'static str, need: Need) -> Parameter {
@@ -61,7 +62,7 @@ impl Filter {
     /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9`, `gaussian:sigma-x=3,sigma-y=1` | `sigma`, or `sigma-x` and `sigma-y`; `size`, or `cols` and `rows` |
     /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
     /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
-    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
+    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, or `sigma-x` and `sigma-y`; `amount` |
     /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
     /// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
     /// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
@@ -70,10 +71,14 @@ impl Filter {
     /// | relief | `emboss` | |
     /// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
     pub const PRESETS: &'static [Preset] = &[
-        preset("identity", "the input", &[], |_| Ok(Filter::identity())),
+        Preset {
+            scaled: Some(|_, filter, _| Ok(filter.clone())),
+            ..preset("identity", "the input", &[], |_| Ok(Filter::identity()))
+        },
         Preset {
             aliases: &["blur"],
             needs: "sigma, sigma-x and sigma-y, or size",
+            scaled: Some(scaled::gaussian),
             ..preset(
                 "gaussian",
                 "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
@@ -101,6 +106,7 @@ impl Filter {
         },
         Preset {
             needs: "size, or cols and rows",
+            scaled: Some(scaled::mean),
             ..preset("box", "mean of the window", &[SIZE, RADIUS, COLS, ROWS], |given| {
                 let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
                 Filter::box_filter(cols, rows)
@@ -112,12 +118,27 @@ impl Filter {
             &[number("amount", "factor of the Laplacian", Need::Default("1.0"))],
             |given| Filter::sharpen(given.needed("amount")?),
         ),
-        preset(
-            "unsharp",
-            "the image plus its difference from a Gaussian blur",
-            &[SIGMA, number("amount", "factor of the difference", Need::Default("1.0"))],
-            |given| Filter::unsharp(given.needed("sigma")?, given.needed("amount")?),
-        ),
+        Preset {
+            needs: "sigma, or sigma-x and sigma-y",
+            scaled: Some(scaled::unsharp),
+            ..preset(
+                "unsharp",
+                "the image plus its difference from a Gaussian blur",
+                &[
+                    Parameter { axes: Some(["sigma-x", "sigma-y"]), ..SIGMA },
+                    SIGMA_X,
+                    SIGMA_Y,
+                    number("amount", "factor of the difference", Need::Default("1.0")),
+                ],
+                |given| {
+                    let amount = given.needed("amount")?;
+                    match given.sigmas()?.ok_or_else(|| given.missing())? {
+                        (x, y) if x == y => Filter::unsharp(x, amount),
+                        (x, y) => Filter::unsharp_xy(x, y, amount),
+                    }
+                },
+            )
+        },
         preset("sobel-x", "derivative along x, smoothed along y", &[SOBEL_SIZE], |given| {
             Filter::sobel_x_sized(given.needed_whole("size")?)
         }),
@@ -175,15 +196,22 @@ impl Filter {
             )
         },
         preset("emboss", "relief lit from the upper left", &[], |_| Ok(Filter::emboss())),
-        preset(
-            "motion",
-            "mean along a line",
-            &[
-                number("length", "pixels, 1 or more", Need::Required),
-                number("angle", "degrees, counter-clockwise from the x axis", Need::Default("0.0")),
-            ],
-            |given| Filter::motion(given.needed("length")?, given.needed("angle")?),
-        ),
+        Preset {
+            scaled: Some(scaled::motion),
+            ..preset(
+                "motion",
+                "mean along a line",
+                &[
+                    number("length", "pixels, 1 or more", Need::Required),
+                    number(
+                        "angle",
+                        "degrees, counter-clockwise from the x axis",
+                        Need::Default("0.0"),
+                    ),
+                ],
+                |given| Filter::motion(given.needed("length")?, given.needed("angle")?),
+            )
+        },
     ];
 
     /// Texts of every preset, for tests.
@@ -203,6 +231,7 @@ impl Filter {
         "sharpen:amount=-0.25",
         "unsharp:sigma=1,amount=1.5",
         "unsharp:sigma=0.01",
+        "unsharp:sigma-x=1,sigma-y=2,amount=0.5",
         "sobel-x",
         "sobel-y",
         "sobel-x:size=7",

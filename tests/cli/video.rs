@@ -1,0 +1,649 @@
+//! y4m on pipes and in files, compared with plain loops over planes; and raw frames.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::tool::{Bench, apron, refuse, said};
+
+pub(crate) fn trials(ffmpeg: &Result<(), String>) -> Vec<Trial> {
+    let on_unix = |name: &str, test: fn() -> Result<(), Failed>| {
+        Trial::test(format!("video::{name}"), test).with_ignored_flag(!cfg!(unix))
+    };
+    let on_linux = |name: &str, test: fn() -> Result<(), Failed>| {
+        Trial::test(format!("video::{name}"), test).with_ignored_flag(!cfg!(target_os = "linux"))
+    };
+    vec![
+        Trial::test("video::planes_are_those_of_plain_loops", planes),
+        Trial::test("video::headers_and_parameters_are_kept", kept),
+        Trial::test("video::what_chroma_has_no_taps_for_is_copied", copied),
+        Trial::test("video::alpha_and_borders", alpha_and_borders),
+        Trial::test("video::wrong_streams_are_named", wrong),
+        on_unix("a_truncated_stream_is_named", truncated),
+        on_unix("a_thousand_frames_keep_their_order", order),
+        on_linux("memory_does_not_grow_with_frames", memory),
+        on_unix("a_pipe_that_pauses_gets_its_result", pauses),
+        on_unix("a_closed_output_ends_the_work", closed),
+        on_unix("raw_frames_follow_one_another", raw),
+        Trial::test("video::ffmpeg_reads_the_result", by_ffmpeg).with_ignored_flag(ffmpeg.is_err()),
+    ]
+}
+
+/// Whether there is an ffmpeg on the path.
+pub(crate) fn probe() -> Result<(), String> {
+    let found = Command::new("ffmpeg").arg("-version").output();
+    match found.map_err(|error| format!("ffmpeg: {error}"))?.status {
+        status if status.success() => Ok(()),
+        status => Err(format!("ffmpeg: {status}")),
+    }
+}
+
+/// A kind of y4m.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// The value of the header's parameter C; empty for a header without one.
+    name: &'static str,
+    /// Columns and rows of luma for each sample of chroma.
+    chroma: Option<(usize, usize)>,
+    bits: u32,
+}
+
+const fn kind(name: &'static str, chroma: Option<(usize, usize)>, bits: u32) -> Kind {
+    Kind { name, chroma, bits }
+}
+
+const KINDS: [Kind; 20] = [
+    kind("", Some((2, 2)), 8),
+    kind("420", Some((2, 2)), 8),
+    kind("420jpeg", Some((2, 2)), 8),
+    kind("420mpeg2", Some((2, 2)), 8),
+    kind("420paldv", Some((2, 2)), 8),
+    kind("411", Some((4, 1)), 8),
+    kind("422", Some((2, 1)), 8),
+    kind("444", Some((1, 1)), 8),
+    kind("mono", None, 8),
+    kind("mono9", None, 9),
+    kind("mono10", None, 10),
+    kind("mono16", None, 16),
+    kind("420p9", Some((2, 2)), 9),
+    kind("420p10", Some((2, 2)), 10),
+    kind("420p16", Some((2, 2)), 16),
+    kind("422p10", Some((2, 1)), 10),
+    kind("422p12", Some((2, 1)), 12),
+    kind("444p10", Some((1, 1)), 10),
+    kind("444p14", Some((1, 1)), 14),
+    kind("444p16", Some((1, 1)), 16),
+];
+
+impl Kind {
+    fn header(self, (width, height): (usize, usize)) -> String {
+        let name = if self.name.is_empty() { "" } else { &format!(" C{}", self.name) };
+        format!("YUV4MPEG2 W{width} H{height} F30000:1001 Ip A1:1{name} XCOLORRANGE=LIMITED\n")
+    }
+
+    /// The sizes of the planes, and each plane's columns and rows of luma for one sample.
+    fn planes(self, (width, height): (usize, usize)) -> Vec<((usize, usize), (usize, usize))> {
+        let mut planes = vec![((width, height), (1, 1))];
+        if let Some((across, down)) = self.chroma {
+            let size = (width.div_ceil(across), height.div_ceil(down));
+            planes.extend([(size, (across, down)); 2]);
+        }
+        planes
+    }
+
+    /// Random samples of a frame, plane by plane.
+    fn frame(self, rng: &mut fastrand::Rng, size: (usize, usize)) -> Vec<Vec<u16>> {
+        let greatest = ((1u32 << self.bits) - 1) as u16;
+        let plane = |((width, height), _)| {
+            (0..width * height).map(|_| rng.u16(..=greatest)).collect::<Vec<_>>()
+        };
+        self.planes(size).into_iter().map(plane).collect()
+    }
+
+    /// Samples as they are stored.
+    fn bytes(self, planes: &[Vec<u16>]) -> Vec<u8> {
+        let samples = planes.iter().flatten();
+        match self.bits {
+            8 => samples.map(|&sample| sample as u8).collect(),
+            _ => samples.flat_map(|sample| sample.to_le_bytes()).collect(),
+        }
+    }
+
+    fn samples(self, bytes: &[u8]) -> Vec<u16> {
+        match self.bits {
+            8 => bytes.iter().map(|&byte| byte.into()).collect(),
+            _ => bytes.chunks(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect(),
+        }
+    }
+}
+
+/// The taps of one axis for a plane that has one sample for `step` of luma.
+type Axis = fn(step: usize) -> Vec<f64>;
+
+/// `box:size=5`: the share of each sample in a stretch of 5 of luma.
+fn mean(step: usize) -> Vec<f64> {
+    match step {
+        1 => vec![0.2; 5],
+        2 => vec![0.3, 0.4, 0.3],
+        _ => vec![0.1, 0.8, 0.1],
+    }
+}
+
+/// `gaussian:2`, of radius 4 sigma.
+fn blur(step: usize) -> Vec<f64> {
+    let sigma = 2.0 / step as f64;
+    let radius = (4.0 * sigma + 0.5) as i32;
+    let taps: Vec<f64> =
+        (-radius..=radius).map(|x| (-0.5 * (f64::from(x) / sigma).powi(2)).exp()).collect();
+    let sum: f64 = taps.iter().sum();
+    taps.into_iter().map(|tap| tap / sum).collect()
+}
+
+/// `unsharp:sigma=2,amount=0.5` is the plane and half of its difference from this blur.
+const AMOUNT: f64 = 0.5;
+
+/// Filters a plane by a row and a column, under the border `reflect101`.
+fn plain(
+    samples: &[u16],
+    (width, height): (usize, usize),
+    row: &[f64],
+    column: &[f64],
+) -> Vec<f64> {
+    let inside = |at: isize, length: usize| {
+        let (mut at, last) = (at, length as isize - 1);
+        while last > 0 && !(0..=last).contains(&at) {
+            at = if at < 0 { -at } else { 2 * last - at };
+        }
+        if last == 0 { 0 } else { at as usize }
+    };
+    let mut results = Vec::new();
+    for (y, x) in (0..height as isize).flat_map(|y| (0..width as isize).map(move |x| (y, x))) {
+        let mut sum = 0.0;
+        for (r, down) in column.iter().enumerate() {
+            let y = inside(y + r as isize - (column.len() / 2) as isize, height);
+            for (c, across) in row.iter().enumerate() {
+                let x = inside(x + c as isize - (row.len() / 2) as isize, width);
+                sum += down * across * f64::from(samples[y * width + x]);
+            }
+        }
+        results.push(sum);
+    }
+    results
+}
+
+/// Runs the tool on pipes, with a thread that feeds it.
+fn streamed(bench: &Bench, arguments: &[&str], input: &[u8]) -> Result<Output, Failed> {
+    let mut child = started(bench, arguments)?;
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    let input = input.to_vec();
+    // A tool that refuses its input reads no more of it.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output()?;
+    feeder.join().map_err(|_| "the feeder panicked")?;
+    Ok(output)
+}
+
+/// Starts the tool on pipes.
+fn started(bench: &Bench, arguments: &[&str]) -> Result<Child, Failed> {
+    let mut command = Command::new(apron()?);
+    command.args(["filter", "-", "-", "--device", "cpu"]).args(arguments);
+    command.current_dir(bench.path());
+    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+}
+
+/// Runs the tool on a y4m stream, which must succeed. Returns its output and stderr.
+fn filtered(bench: &Bench, more: &[&str], input: &[u8]) -> Result<(Vec<u8>, String), Failed> {
+    let output = streamed(bench, &[&["--format", "y4m"], more].concat(), input)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.success() {
+        true => Ok((output.stdout, said)),
+        false => Err(format!("{more:?}: {}, {said}", output.status).into()),
+    }
+}
+
+/// Every sampling and number of bits, at odd sizes: each plane is a plain loop's, to the nearest
+/// sample.
+fn planes() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let filters: [(&str, Axis, bool); 3] = [
+        ("box:size=5", mean, false),
+        ("gaussian:2", blur, false),
+        ("unsharp:sigma=2,amount=0.5", blur, true),
+    ];
+    let mut rng = fastrand::Rng::with_seed(7);
+    for (kind, size) in KINDS.iter().flat_map(|kind| [(kind, (37, 23)), (kind, (1, 1))]) {
+        let frames = [kind.frame(&mut rng, size), kind.frame(&mut rng, size)];
+        let header = kind.header(size);
+        let mut input = header.clone().into_bytes();
+        for frame in &frames {
+            input.extend([b"FRAME\n", &kind.bytes(frame)[..]].concat());
+        }
+        for (filter, axis, sharpens) in filters {
+            let (output, said) = filtered(&bench, &["--filter", filter], &input)?;
+            let name = format!("{filter}, C{}, {size:?}", kind.name);
+            if !said.is_empty()
+                || !output.starts_with(header.as_bytes())
+                || output.len() != input.len()
+            {
+                return Err(format!("{name}: {} bytes, {said:?}", output.len()).into());
+            }
+            let mut rest = &output[header.len()..];
+            for frame in &frames {
+                let length = kind.bytes(frame).len();
+                rest = rest.strip_prefix(b"FRAME\n").ok_or_else(|| format!("{name}: no FRAME"))?;
+                compare(
+                    &name,
+                    (*kind, size),
+                    frame,
+                    &kind.samples(&rest[..length]),
+                    (axis, sharpens),
+                )?;
+                rest = &rest[length..];
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    name: &str,
+    (kind, size): (Kind, (usize, usize)),
+    frame: &[Vec<u16>],
+    found: &[u16],
+    (axis, sharpens): (Axis, bool),
+) -> Result<(), Failed> {
+    let greatest = f64::from((1u32 << kind.bits) - 1);
+    let mut found = found;
+    for (number, (samples, (size, (across, down)))) in
+        frame.iter().zip(kind.planes(size)).enumerate()
+    {
+        let blurred = plain(samples, size, &axis(across), &axis(down));
+        for (index, (&sample, blurred)) in samples.iter().zip(blurred).enumerate() {
+            let sample = f64::from(sample);
+            let right = if sharpens { sample + AMOUNT * (sample - blurred) } else { blurred };
+            let right = right.clamp(0.0, greatest);
+            // Sums of 16-bit samples are in f32.
+            let slack = if kind.bits > 8 { 0.55 } else { 0.500001 };
+            if (f64::from(found[index]) - right).abs() > slack {
+                return Err(format!(
+                    "{name}: sample {index} of plane {number} is {} for {right}",
+                    found[index]
+                )
+                .into());
+            }
+        }
+        found = &found[samples.len()..];
+    }
+    Ok(())
+}
+
+/// A stream of grey-level frames, 4:2:0, each with its own samples.
+fn small(frames: usize, (width, height): (usize, usize)) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(frames as u64);
+    let mut stream = format!("YUV4MPEG2 W{width} H{height} F25:1 C420jpeg\n").into_bytes();
+    let samples = width * height + 2 * width.div_ceil(2) * height.div_ceil(2);
+    for _ in 0..frames {
+        stream.extend(b"FRAME\n");
+        stream.extend((0..samples).map(|_| rng.u8(..)));
+    }
+    stream
+}
+
+/// All parameters, of the stream and of frames, are written as they are.
+fn kept() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = b"YUV4MPEG2 H2 W3  F0:0 It A0:0 Cmono XYSCSS=MONO X1 Z9\n\
+        FRAME It1 Xa=b\nabcdefFRAME\nghijkl";
+    let (output, said) = filtered(&bench, &["--filter", "identity"], stream)?;
+    if output != stream || !said.contains("interlaced") || said.lines().count() != 1 {
+        return Err(format!("{:?}, {said}", String::from_utf8_lossy(&output)).into());
+    }
+    // A video without frames.
+    let (output, said) = filtered(&bench, &["--filter", "identity"], b"YUV4MPEG2 W3 H2\n")?;
+    if output != b"YUV4MPEG2 W3 H2\n" || !said.is_empty() {
+        return Err(format!("without frames: {said}").into());
+    }
+    // A file, the file itself as output, a folder, and a line for each frame.
+    let stream = small(3, (5, 3));
+    bench.put("in.y4m", &stream);
+    let identity = ["--filter", "identity", "--device", "cpu"];
+    let run = |paths: &[&str], more: &[&str]| {
+        bench.succeed(&[&["filter"], paths, &identity[..], more].concat())
+    };
+    run(&["in.y4m", "out.y4m"], &[])?;
+    run(&["in.y4m", "in.y4m"], &[])?;
+    run(&[".", "folder/"], &[])?;
+    for name in ["in.y4m", "out.y4m", "folder/in.y4m"] {
+        if bench.get(name)? != stream {
+            return Err(format!("{name} differs").into());
+        }
+    }
+    let lines = said_of(&bench, &["in.y4m", "out.y4m", "--overwrite", "--verbose"])?;
+    match lines.lines().count() == 3 && lines.contains("frame 3: in.y4m -> out.y4m: 5x3 420jpeg") {
+        true => Ok(()),
+        false => Err(lines.into()),
+    }
+}
+
+/// What the tool says about a copy.
+fn said_of(bench: &Bench, more: &[&str]) -> Result<String, Failed> {
+    said(bench, &[&["filter", "--filter", "identity", "--device", "cpu"], more].concat())
+}
+
+/// Filters without lengths, and derivatives, leave chroma as it is, and the tool says so.
+fn copied() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(2, (6, 4));
+    let frame = 6 + 24 + 12;
+    let header = stream.len() - 2 * frame;
+    for (filter, name) in [("sobel-x", "sobel-x"), ("sharpen", "sharpen"), ("sobel", "sobel")] {
+        let (output, said) = filtered(&bench, &["--filter", filter], &stream)?;
+        if !said.contains(&format!("only luma is filtered by {name}")) {
+            return Err(said.into());
+        }
+        for at in [header, header + frame] {
+            let luma = at + 6..at + 30;
+            let chroma = at + 30..at + frame;
+            if output[luma.clone()] == stream[luma] || output[chroma.clone()] != stream[chroma] {
+                return Err(format!("{filter}: luma is the same, or chroma is not").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn alpha_and_borders() -> Result<(), Failed> {
+    let bench = Bench::new();
+    // Columns of two values in each plane: y, u, v and alpha.
+    let stream = b"YUV4MPEG2 W2 H1 C444alpha\nFRAME\n\x00\x64\x00\x64\x00\x64\x00\x64";
+    let with = |more: &[&str]| {
+        filtered(&bench, &[&["--filter", "box:cols=3,rows=1"], more].concat(), stream)
+    };
+    // Outside: luma 30, grey chroma.
+    let border = ["--border", "constant:30"];
+    let (output, said) = with(&border)?;
+    let right = [43, 43, 76, 76, 76, 76, 0, 100];
+    if output[32..] != right || !said.contains("--alpha filter") {
+        return Err(format!("{:?}, {said}", &output[32..]).into());
+    }
+    let (output, said) = with(&["--border", "constant:30", "--alpha", "filter"])?;
+    if output[32..38] != right[..6] || output[38..] != [43, 43] || !said.is_empty() {
+        return Err(format!("{:?}, {said}", &output[32..]).into());
+    }
+    bench.put("in.y4m", stream);
+    refuse(
+        &bench,
+        &["filter", "in.y4m", "out.y4m", "--filter", "identity", "--alpha", "premultiply"],
+        &["premultiply", "--alpha keep"],
+    )
+}
+
+/// Each is refused with a line that has these words, and writes nothing.
+fn wrong() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let line = |name: &'static str, more: &'static [&'static str]| {
+        [&["filter", "bad", name, "--filter", "identity", "--device", "cpu"], more].concat()
+    };
+    let good = b"YUV4MPEG2 W1 H1 Cmono\nFRAME\na";
+    let cases: &[(&[u8], &[&str])] = &[
+        (b"", &["no y4m"]),
+        (b"P5\n1 1\n255\nA", &["no y4m", "ffmpeg"]),
+        (b"YUV4MPEG2 W0 H1\n", &["W0", "from 1"]),
+        (b"YUV4MPEG2 W1 H1 C440\n", &["C440", "444", "-pix_fmt"]),
+        (b"YUV4MPEG2 W1 H1 C420p17\n", &["C420p17", "16"]),
+        (b"YUV4MPEG2 W99999999 H99999999\n", &["99999999x99999999", "--max-pixels"]),
+        (b"YUV4MPEG2 W1", &["cut off"]),
+        (b"YUV4MPEG2 W1 H1 Cmono\nFRAME\naFRAM", &["frame 2", "cut off"]),
+        (b"YUV4MPEG2 W1 H1 Cmono\nFRAME\nabc\n", &["frame 2", "bc", "FRAME must be"]),
+        (b"YUV4MPEG2 W1 H1\nFRAME\nab", &["frame 1", "2 of the frame's 3 bytes", "--lenient"]),
+    ];
+    for (stream, words) in cases {
+        bench.put("bad", stream);
+        refuse(&bench, &line("out.y4m", &[]), words)?;
+    }
+    bench.put("bad", good);
+    let options: [&[&str]; 4] =
+        [&["--page", "1"], &["--output-type", "f32"], &["--offset", "1"], &["--raw", "1x1x1"]];
+    for option in options {
+        refuse(
+            &bench,
+            &[&["filter", "bad", "out.y4m", "--filter", "identity"], option].concat(),
+            &[option[0], "for pictures"],
+        )?;
+    }
+    refuse(&bench, &line("out.png", &[]), &["bad", "y4m video", "--format y4m"])?;
+    refuse(&bench, &line("out.png", &["--frames"]), &["bad", "y4m video", "--format y4m"])?;
+    refuse(
+        &bench,
+        &["filter", "bad", "out.y4m", "--filter", "sobel-angle", "--device", "cpu"],
+        &["angles", "f32"],
+    )
+}
+
+/// A pipe gets the frames before the one that is cut off; a file is not written.
+fn truncated() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(3, (7, 5));
+    let frame = 6 + 35 + 24;
+    let whole = &stream[..stream.len() - frame];
+    for cut in [1, 20, frame - 7, frame - 3] {
+        let input = &stream[..stream.len() - cut];
+        let output = streamed(&bench, &["--format", "y4m", "--filter", "identity"], input)?;
+        let line = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(1)
+            || output.stdout != whole
+            || !line.contains("frame 3")
+            || line.lines().count() != 1
+        {
+            return Err(
+                format!("without {cut} bytes: {} bytes, {line}", output.stdout.len()).into()
+            );
+        }
+    }
+    bench.put("in.y4m", &stream[..stream.len() - 1]);
+    let arguments = ["filter", "in.y4m", "out.y4m", "--filter", "identity", "--device", "cpu"];
+    refuse(&bench, &arguments, &["frame 3", "58 of the frame's 59 bytes", "--lenient"])?;
+    let line = said(&bench, &[&arguments[..], &["--lenient"]].concat())?;
+    let start = streamed(
+        &bench,
+        &["--format", "y4m", "--filter", "identity", "--lenient"],
+        &stream[..stream.len() - frame + 3],
+    )?;
+    if !start.status.success() || start.stdout != whole {
+        return Err("--lenient does not leave out the start of a line".into());
+    }
+    match bench.get("out.y4m")? == whole && line.contains("frame 3 is left out") {
+        true => Ok(()),
+        false => Err(line.into()),
+    }
+}
+
+fn order() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(1000, (31, 17));
+    for jobs in ["1", "2", "7"] {
+        let (output, said) = filtered(&bench, &["--filter", "identity", "-j", jobs], &stream)?;
+        if output != stream || !said.is_empty() {
+            return Err(format!("-j {jobs}: other frames, or another order: {said}").into());
+        }
+    }
+    Ok(())
+}
+
+/// The peak memory of the tool, in KiB, once this many results have arrived.
+fn peak(bench: &Bench, frames: usize) -> Result<u64, Failed> {
+    let one = small(1, (320, 180));
+    let header = one.iter().position(|&byte| byte == b'\n').ok_or("no header")? + 1;
+    let mut child = started(bench, &["--format", "y4m", "--filter", "box:size=3", "-j", "3"])?;
+    let (mut stdin, mut stdout) = (
+        child.stdin.take().expect("it was asked for"),
+        child.stdout.take().expect("it was asked for"),
+    );
+    let sent = one.clone();
+    let feeder = std::thread::spawn(move || {
+        stdin.write_all(&sent[..header])?;
+        (0..frames).try_for_each(|_| stdin.write_all(&sent[header..])).map(|()| stdin)
+    });
+    stdout.read_exact(&mut vec![0; header])?;
+    let mut result = vec![0; one.len() - header];
+    let start = Instant::now();
+    for _ in 0..frames {
+        stdout.read_exact(&mut result)?;
+        if start.elapsed() > Duration::from_secs(300) {
+            return Err("too slow to be measured".into());
+        }
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+    drop(feeder.join().map_err(|_| "the feeder panicked")??);
+    if !child.wait()?.success() {
+        return Err("it failed".into());
+    }
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").trim().parse().map_err(|_| "no number")?)
+}
+
+fn memory() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let (few, many) = (peak(&bench, 20)?, peak(&bench, 1000)?);
+    // A thousand frames of 84 KiB; five are in memory, each with its results.
+    match many <= few + (8 << 10) {
+        true => Ok(()),
+        false => Err(format!("20 frames took {few} KiB, 1000 took {many}").into()),
+    }
+}
+
+/// The result of work on another thread, within 30 seconds.
+fn in_time<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failed> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver
+        .recv_timeout(Duration::from_secs(30))
+        .map_err(|_| format!("{what}: nothing within 30 s").into())
+}
+
+/// The next frame is sent after the result of the one before has arrived.
+fn pauses() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(3, (64, 48));
+    let frame = 6 + 64 * 48 * 3 / 2;
+    let header = stream.len() - 3 * frame;
+    let mut child = started(&bench, &["--format", "y4m", "--filter", "identity"])?;
+    let (mut stdin, mut stdout) = (
+        child.stdin.take().expect("it was asked for"),
+        child.stdout.take().expect("it was asked for"),
+    );
+    let mut from = 0;
+    for to in (1..=3).map(|frames| header + frames * frame) {
+        stdin.write_all(&stream[from..to])?;
+        stdin.flush()?;
+        let (found, rest) = in_time("a frame", move || {
+            let mut found = vec![0; to - from];
+            (stdout.read_exact(&mut found).map(|()| found), stdout)
+        })?;
+        stdout = rest;
+        if found? != stream[from..to] {
+            return Err("another result".into());
+        }
+        from = to;
+    }
+    drop(stdin);
+    match in_time("the end", move || child.wait())??.success() {
+        true => Ok(()),
+        false => Err("it did not end well".into()),
+    }
+}
+
+/// The reader of the results closes its pipe, while frames still arrive or while none does.
+fn closed() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(60, (640, 480));
+    for frames in [2, 3, 60] {
+        let mut child = started(&bench, &["--format", "y4m", "--filter", "identity"])?;
+        let mut stdin = child.stdin.take().expect("it was asked for");
+        let mut stdout = child.stdout.take().expect("it was asked for");
+        let frame = 6 + 640 * 480 * 3 / 2;
+        let header = stream.len() - 60 * frame;
+        stdin.write_all(&stream[..header + frame])?;
+        stdout.read_exact(&mut [0; 100])?;
+        drop(stdout);
+        // The input stays open: the tool must end because its output is closed.
+        let _ = stdin.write_all(&stream[header + frame..header + frames * frame]);
+        let (status, read, said) = in_time("the output is closed", move || {
+            let mut said = String::new();
+            let read = child.stderr.take().expect("it was asked for").read_to_string(&mut said);
+            (child.wait(), read, said)
+        })?;
+        read?;
+        drop(stdin);
+        if !status?.success() || !said.is_empty() {
+            return Err(format!("{frames} frames into a closed pipe: {said:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Frames without a header are those of the same pictures one by one.
+fn raw() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let mut rng = fastrand::Rng::with_seed(3);
+    let frame = 9 * 7 * 3 * 2;
+    let stream: Vec<u8> = (0..5 * frame).map(|_| rng.u8(..)).collect();
+    let blur = ["--filter", "box:size=3", "--raw", "9x7x3:u16", "--format", "raw"];
+    let mut right = Vec::new();
+    for picture in stream.chunks(frame) {
+        right.extend(streamed(&bench, &blur, picture)?.stdout);
+    }
+    let frames = [&blur[..], &["--frames"]].concat();
+    let output = streamed(&bench, &frames, &stream)?;
+    if !output.status.success() || output.stdout != right || !output.stderr.is_empty() {
+        return Err(format!("raw: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    bench.put("in.raw", &stream);
+    let files = ["filter", "in.raw", "out.raw", "--device", "cpu"];
+    bench.succeed(&[&files[..], &frames].concat())?;
+    if bench.get("out.raw")? != right {
+        return Err("a file of raw frames gives another result than a pipe".into());
+    }
+    // A frame that is cut off.
+    let output = streamed(&bench, &frames, &stream[..stream.len() - 1])?;
+    let line = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() != Some(1)
+        || output.stdout != right[..4 * frame]
+        || !["frame 5", "378 bytes", "377"].iter().all(|word| line.contains(word))
+    {
+        return Err(format!("cut off: {line}").into());
+    }
+    Ok(())
+}
+
+/// ffmpeg makes a video, and reads the result: the same number of frames, of the same kind.
+fn by_ffmpeg() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let ffmpeg = |arguments: &[&str]| -> Result<(), Failed> {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-v", "error", "-y", "-strict", "-1"]).args(arguments);
+        let output = command.current_dir(bench.path()).stdin(Stdio::null()).output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+        }
+    };
+    for format in ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray12le", "yuv411p"] {
+        let source = ["-f", "lavfi", "-i", "testsrc=size=75x51:rate=5:duration=2"];
+        let tail = ["-pix_fmt", format, "-strict", "-1", "in.y4m"];
+        ffmpeg(&[&source[..], &tail].concat())?;
+        bench.succeed(&["filter", "in.y4m", "out.y4m", "--overwrite", "--filter", "gaussian:2"])?;
+        ffmpeg(&["-i", "out.y4m", "-f", "rawvideo", "out.bin"])?;
+        ffmpeg(&["-i", "in.y4m", "-f", "rawvideo", "in.bin"])?;
+        if bench.get("out.bin")?.len() != bench.get("in.bin")?.len() {
+            return Err(format!("{format}: another length").into());
+        }
+    }
+    Ok(())
+}
