@@ -273,13 +273,10 @@ mod tests {
         Header::read(&mut text.as_bytes(), &Limits::default())
     }
 
-    fn sampling(name: &str) -> Option<(Option<(usize, usize)>, u32, bool)> {
-        let sampling = Sampling::parse(name).ok()?;
-        Some((sampling.chroma, sampling.bits, sampling.alpha))
-    }
-
     #[test]
     fn samplings_are_those_of_ffmpeg() {
+        let sampling =
+            |name| Sampling::parse(name).ok().map(|found| (found.chroma, found.bits, found.alpha));
         for (name, chroma, bits) in [
             ("420", Some((2, 2)), 8),
             ("420jpeg", Some((2, 2)), 8),
