@@ -18,6 +18,7 @@
 //! the block, the thread, the line of source and the fault. The launch then fails as on a GPU, the
 //! context is dead, and the process ends with exit code 70, however the program handles the error.
 //! `docs/reliability.md` says which faults are detected, and which cannot be.
+#![cfg_attr(test, allow(unused, reason = "only kernels use it"))]
 
 mod driver;
 mod machine;
@@ -27,6 +28,7 @@ mod texture;
 
 // The kernels, compiled into this package from their own source. As a feature of the package
 // `gpu-kernels`, the emulator would become part of the product whenever both are built together.
+// The tests here have a kernel of their own, and take a minute less to build without these.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
 #[path = "../../gpu-kernels/src/border.rs"]
@@ -37,6 +39,7 @@ mod device;
 pub mod divisor;
 #[path = "../../gpu-kernels/src/gradient.rs"]
 pub mod gradient;
+#[cfg(not(test))]
 #[path = "../../gpu-kernels/src/kernels/mod.rs"]
 pub mod kernels;
 #[path = "../../gpu-kernels/src/pixel.rs"]
@@ -46,27 +49,36 @@ pub mod tile;
 use tile::unrolled;
 
 // The studies' kernels, compiled from their own source, too.
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/blog.rs"]
 mod blog;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/class.rs"]
 mod class;
 #[path = "../../studies/kernels/src/frame.rs"]
 pub mod frame;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/idle.rs"]
 mod idle;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/line.rs"]
 mod line;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/paper.rs"]
 mod paper;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/pixels.rs"]
 mod pixels;
 #[path = "../../studies/kernels/src/sizes.rs"]
 pub mod sizes;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/strip.rs"]
 mod strip;
+#[cfg(not(test))]
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
 
 // The kernel of the project that `kernel-builder new` writes.
+#[cfg(not(test))]
 #[path = "../../kernel-builder/template/saxpy.rs"]
 mod saxpy;

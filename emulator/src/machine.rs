@@ -450,7 +450,9 @@ impl<'a> Machine<'a> {
     fn same_site(&self, mut threads: std::ops::Range<usize>, what: &str) -> Option<()> {
         let first = threads.start;
         let site = self.threads[first].site.get();
-        let Some(other) = threads.find(|&thread| self.threads[thread].site.get() != site) else {
+        // Most are one `Location`; equal ones may be several.
+        let differs = |there: &'static Location<'_>| !ptr::eq(there, site) && there != site;
+        let Some(other) = threads.find(|&thread| differs(self.threads[thread].site.get())) else {
             return Some(());
         };
         let (name, there) = (self.name(other), place(self.threads[other].site.get()));

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::ScopedJoinHandle;
 use std::{env, fs};
 
 use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
@@ -139,9 +141,15 @@ impl Packed {
 /// File name of the table that [`embed`] and [`pack`] write beside the compressed kernels.
 const TABLE: &str = "kernels.rs";
 
+/// The environment variable that says for which GPUs [`embed`] builds: `all`, or `native` for those
+/// of this machine. `all` if it is not set.
+const GPUS: &str = "APRON_GPUS";
+
 /// Compiles the kernels of `builder` for all [`TIERS`], and assembles them for all [`MACHINES`] if
-/// ptxas is installed. Writes `kernels.rs` into cargo's `OUT_DIR`: an expression of type
-/// `&'static [Tier]`. Tells cargo the inputs of the table.
+/// ptxas is installed. With `APRON_GPUS=native` in the environment, compiles only the lowest tier
+/// and the tiers of this machine's GPUs, and assembles for these GPUs alone. Writes `kernels.rs`
+/// into cargo's `OUT_DIR`: an expression of type `&'static [Tier]`. Tells cargo the inputs of the
+/// table.
 ///
 /// If the folder of [`KernelBuilder::packed`] exists, copies its table instead and compiles
 /// nothing.
@@ -151,15 +159,21 @@ const TABLE: &str = "kernels.rs";
 /// ```
 ///
 /// # Errors
-/// If the kernels cannot be compiled, if a file cannot be written, or if cargo does not run this
-/// program.
+/// If the kernels cannot be compiled, if a file cannot be written, if cargo does not run this
+/// program, or if `APRON_GPUS` has another value.
 pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
     if let Some(packed) = builder.packed.as_ref().filter(|packed| packed.join(TABLE).is_file()) {
         println!("cargo:rerun-if-changed={}", packed.display());
         return Ok(copy_files(packed, &out)?);
     }
-    for input in write_table(builder, &MACHINES, &out)? {
+    println!("cargo:rerun-if-env-changed={GPUS}");
+    let (tiers, machines) = match env::var(GPUS).as_deref() {
+        Err(env::VarError::NotPresent) | Ok("all") => (TIERS.to_vec(), MACHINES.to_vec()),
+        Ok("native") => serving(&gpus()),
+        other => return Err(format!("{GPUS} is {other:?}: all or native is needed").into()),
+    };
+    for input in write_table(builder, &tiers, &machines, &out)? {
         println!("cargo:rerun-if-changed={}", input.display());
     }
     // A new file changes its folder.
@@ -184,26 +198,52 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
 /// If the kernels cannot be compiled, or if a file cannot be written.
 pub fn pack(builder: &KernelBuilder, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     fs::create_dir_all(folder).map_err(at(folder))?;
-    write_table(builder, &[], folder)?;
+    write_table(builder, &TIERS, &[], folder)?;
     Ok(())
+}
+
+/// The compute capabilities of this machine's GPUs, as 10 * major + minor. None without NVIDIA's
+/// driver.
+fn gpus() -> Vec<u32> {
+    let ask = ["--query-gpu=compute_cap", "--format=csv,noheader"];
+    let Ok(found) = Command::new("nvidia-smi").args(ask).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    text.lines().filter_map(|line| line.trim().replace('.', "").parse().ok()).collect()
+}
+
+/// The tiers and machines that serve these GPUs. The lowest tier, which every GPU runs, is always
+/// among them.
+fn serving(gpus: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let highest = |of: &[u32], gpu: u32| of.iter().copied().filter(|&arch| arch <= gpu).max();
+    let tiers = TIERS.into_iter().filter(|&tier| {
+        tier == TIERS[0] || gpus.iter().any(|&gpu| highest(&TIERS, gpu) == Some(tier))
+    });
+    let machines = MACHINES.into_iter().filter(|&machine| {
+        gpus.iter().any(|&gpu| highest(&MACHINES, gpu) == Some(machine) && machine / 10 == gpu / 10)
+    });
+    (tiers.collect(), machines.collect())
 }
 
 /// Writes the table and its files into a folder; returns the input files.
 fn write_table(
     builder: &KernelBuilder,
+    tiers: &[u32],
     machines: &[u32],
     out: &Path,
 ) -> Result<Vec<PathBuf>, Box<dyn std::error::Error>> {
     let (mut statics, mut table) = (String::from("{\n"), String::from("    &[\n"));
     let mut all = Vec::new();
     // Builds the tiers in parallel, because each uses a single thread.
-    let tiers = std::thread::scope(|scope| {
-        TIERS
-            .map(|arch| scope.spawn(move || row(&for_tier(builder, arch, machines), arch, out)))
-            .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
+    let rows = std::thread::scope(|scope| {
+        let build =
+            |&arch| scope.spawn(move || row(&for_tier(builder, arch, tiers, machines), arch, out));
+        let running: Vec<_> = tiers.iter().map(build).collect();
+        let end =
+            |tier: ScopedJoinHandle<'_, _>| tier.join().map_err(|_| "the kernel builder panicked");
+        running.into_iter().map(end).collect::<Vec<_>>()
     });
-    for tier in tiers {
-        let (groups, row, inputs) = tier??;
+    for row in rows {
+        let (groups, row, inputs) = row??;
         statics.push_str(&groups);
         table.push_str(&row);
         all.extend(inputs);
@@ -346,9 +386,9 @@ fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<Stri
     ))
 }
 
-/// The builder for one tier, which assembles for the machines that run no higher tier.
-fn for_tier(builder: &KernelBuilder, tier: u32, machines: &[u32]) -> KernelBuilder {
-    let best = |machine: &u32| TIERS.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
+/// The builder for one of the tiers, which assembles for the machines that run no higher one.
+fn for_tier(builder: &KernelBuilder, tier: u32, tiers: &[u32], machines: &[u32]) -> KernelBuilder {
+    let best = |machine: &u32| tiers.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
     let builder = builder.clone().arch(format!("sm_{tier}"));
     let machines = machines.iter().filter(|machine| best(machine));
     machines.fold(builder, |builder, machine| builder.assemble(format!("sm_{machine}")))
@@ -413,6 +453,20 @@ mod tests {
         ];
         for (arch, code) in cases {
             assert_eq!(found(arch).as_deref(), code, "{arch}");
+        }
+    }
+
+    #[test]
+    fn a_native_build_serves_the_gpus_that_are_there() {
+        for (gpus, tiers, machines) in [
+            (&[][..], &[75][..], &[][..]),
+            (&[61], &[75], &[]),
+            (&[75], &[75], &[]),
+            (&[89, 86], &[75], &[80]),
+            (&[90], &[75, 90], &[90]),
+            (&[80, 120], &[75, 90], &[80]),
+        ] {
+            assert_eq!(serving(gpus), (tiers.to_vec(), machines.to_vec()), "{gpus:?}");
         }
     }
 

@@ -8,7 +8,7 @@
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
 //! | [`tolerance`] | the error bound of a result by spectra |
 //!
-//! Borders use no index formulas: [`fold`] moves a coordinate one step at a time until it lies in
+//! Borders use no index formulas but whole periods: [`fold`] mirrors a coordinate until it lies in
 //! the image, and [`Padded`] pads a plane before any sum.
 
 pub mod scalar;
@@ -16,6 +16,7 @@ mod spot;
 mod whole;
 
 use apron::{Border, Family, Filter, RowAndColumn, Shape};
+use multiversion::multiversion;
 
 pub use crate::spot::{Layout, Wrong, byte_spots, spots};
 pub use crate::whole::{
@@ -185,11 +186,18 @@ pub fn tolerance(taps: Taps, greatest: f64) -> f64 {
 /// (see [`kept`]).
 pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
     let n = i64::try_from(n).expect("an extent fits i64");
+    // Whole periods change nothing. Windows may be thousands of times wider than an image.
+    i %= match border {
+        Border::Wrap => n,
+        Border::Reflect => 2 * n,
+        Border::Reflect101 => 2 * (n - 1).max(1),
+        Border::Constant(_) | Border::Replicate | Border::Keep => i64::MAX,
+    };
     while !(0..n).contains(&i) {
         let below = i < 0;
         i = match border {
             Border::Constant(_) => return None,
-            Border::Replicate | Border::Keep => i + if below { 1 } else { -1 },
+            Border::Replicate | Border::Keep => i.clamp(0, n - 1),
             // The mirror is at the edge of the image: -1 maps to 0, n to n - 1.
             Border::Reflect => (if below { -1 } else { 2 * n - 1 }) - i,
             // The mirror is at the middle of the edge pixel. A single pixel maps to itself.
@@ -258,9 +266,7 @@ pub fn correlate(
         for (row, across) in taps.values.chunks(taps.cols).enumerate() {
             for (col, &tap) in across.iter().enumerate() {
                 let values = &padded.data[(y + row) * padded.width + col..][..width];
-                for (sum, &value) in sums.iter_mut().zip(values) {
-                    *sum += tap * value;
-                }
+                accumulate(tap, values, sums);
             }
         }
         if border == Border::Keep {
@@ -268,6 +274,13 @@ pub fn correlate(
         }
     }
     result
+}
+
+#[multiversion(targets("x86_64+avx2"))]
+fn accumulate(tap: f64, values: &[f64], sums: &mut [f64]) {
+    for (sum, &value) in sums.iter_mut().zip(values) {
+        *sum += tap * value;
+    }
 }
 
 /// Copies the source values of row `y` to the results that [`Border::Keep`] leaves unfiltered.

@@ -275,7 +275,12 @@ fn nearest_byte(sum: i128, denominator: i128) -> u8 {
         let half = (2 * i128::from(n) + 1) * denominator;
         2 * sum > half || 2 * sum == half && n % 2 == 1
     };
-    (0..255).filter(|&n| is_beyond(n)).count() as u8
+    let (mut least, mut most) = (0, 255);
+    while least < most {
+        let n = least + (most - least) / 2;
+        if is_beyond(n) { least = n + 1 } else { most = n }
+    }
+    least
 }
 
 /// The row or column that the border maps a coordinate to; `None` for the border's constant.

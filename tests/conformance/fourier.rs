@@ -188,7 +188,7 @@ pub(crate) fn parts(selection: Selection) -> Vec<Group> {
             (Border::Reflect, inside),
         ];
         for (border, problems) in all {
-            let problems = selection.cut(2, problems, groups.len());
+            let problems = selection.cut(4, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
     }

@@ -299,7 +299,7 @@ fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Fai
             number += 1;
             let is_due = match selection {
                 Selection::Full => true,
-                Selection::Emulated => number % 11 == 0,
+                Selection::Emulated => number % 29 == 0,
                 Selection::Small => number % 47 == 0,
             };
             if !is_due {

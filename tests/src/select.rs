@@ -46,8 +46,11 @@ impl Selection {
         let step = match self {
             Self::Full => 1,
             Self::Small => keep_one_in,
-            // An odd step: in `exhaustive` it must be coprime to the lengths of the cycles.
-            Self::Emulated => (keep_one_in / 4) | 1,
+            // About twice as many. The step is coprime to the lengths of the lists' cycles, so that
+            // each of their values comes up.
+            Self::Emulated => (keep_one_in / 2..keep_one_in)
+                .find(|step| [2, 3, 5, 17].iter().all(|factor| step % factor != 0))
+                .unwrap_or(keep_one_in),
         };
         let keep = |i: usize| (i + offset).is_multiple_of(step);
         problems
@@ -240,7 +243,6 @@ pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     }
                 }
             }
-            // The step of an emulated selection, 11, is coprime to the lengths of the cycles.
             let problems = selection.cut(44, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
@@ -264,7 +266,7 @@ pub fn wild(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     _ => problem,
                 }
             });
-            let problems = selection.cut(5, problems, groups.len());
+            let problems = selection.cut(9, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
         for outside in [f64::NAN, f64::INFINITY, 3e38] {

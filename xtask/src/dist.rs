@@ -121,6 +121,7 @@ fn wheels(out: &Path) -> Result<Vec<PathBuf>> {
     maturin
         .args(["-m", "maturin", "build", "--release", "--out"])
         .arg(out)
+        .env("APRON_GPUS", "all")
         .current_dir(root().join("python"));
     let status = maturin.status().context("starting python3")?;
     ensure!(

@@ -161,6 +161,11 @@ mod tests {
             ("motion:length=15,angle=30", (0.5, 0.5), "motion:length=7.5,angle=30"),
             ("motion:length=15,angle=90", (0.5, 1.0), "motion:length=15,angle=90"),
             ("motion:length=1", (0.5, 0.5), "motion:length=1"),
+            (
+                "motion:length=20,angle=45",
+                (0.5, 1.0),
+                "motion:length=15.811388300841896,angle=63.43494882292201",
+            ),
         ] {
             let (found, expected) =
                 (scaled(text, across, down).unwrap(), expected.parse::<Filter>().unwrap());

@@ -208,12 +208,16 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_highest_tier_that_its_driver_knows() {
-        assert_eq!(best(TIERS, (9, 0), (13, 0)).unwrap().arch, 90);
-        assert_eq!(best(TIERS, (8, 9), (13, 0)).unwrap().arch, 75);
-        assert_eq!(best(TIERS, (9, 0), (11, 7)).unwrap().arch, 75);
-        let reason = best(TIERS, (9, 0), (9, 2)).unwrap_err();
+        const fn tier(arch: u32, version: (u32, u32)) -> Tier {
+            Tier { arch, compiler: "rustc", version, entries: &[], groups: &[] }
+        }
+        static TIERS: [Tier; 2] = [tier(75, (6, 5)), tier(90, (7, 8))];
+        assert_eq!(best(&TIERS, (9, 0), (13, 0)).unwrap().arch, 90);
+        assert_eq!(best(&TIERS, (8, 9), (13, 0)).unwrap().arch, 75);
+        assert_eq!(best(&TIERS, (9, 0), (11, 7)).unwrap().arch, 75);
+        let reason = best(&TIERS, (9, 0), (9, 2)).unwrap_err();
         assert!(reason.contains("CUDA 9.2") && reason.contains("10.2 or newer"), "{reason}");
-        let reason = best(TIERS, (6, 1), (13, 0)).unwrap_err();
+        let reason = best(&TIERS, (6, 1), (13, 0)).unwrap_err();
         assert!(
             reason.contains("compute capability 6.1") && reason.contains("7.5 or more"),
             "{reason}"
