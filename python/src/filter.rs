@@ -29,8 +29,8 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 /// hashable, picklable, and equal if they compute the same.
 ///
 /// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. So
-/// ``gaussian((3, 1))`` blurs more along the rows; :func:`apron.ndimage.gaussian_filter` has SciPy's
-/// order, ``(sigma_y, sigma_x)``. Only :attr:`shape` is NumPy's ``(rows, columns)``.
+/// ``gaussian((3, 1))`` blurs more along the rows; :func:`apron.ndimage.gaussian_filter` has
+/// SciPy's order, ``(sigma_y, sigma_x)``. Only :attr:`shape` is NumPy's ``(rows, columns)``.
 ///
 /// Parameters
 /// ----------

@@ -5,8 +5,8 @@
 //! seem slower where a test needs the GPU to be chosen.
 
 use apron::{
-    Border, Device, Error, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar,
-    Shape, Step, Work,
+    Border, Device, Filter, Gradient, Image, Pipeline, Plan, RowSink, RowSource, Scalar, Shape,
+    Step, Work,
 };
 use conformance::product::Gpu;
 use conformance::suite::gpu_trial;
@@ -341,7 +341,7 @@ pub(crate) mod scenarios {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
         match auto.filter(&src) {
-            Err(Error::Driver { message, .. })
+            Err(apron::Error::Driver { message, .. })
                 if message.contains("unspecified launch failure") => {}
             other => return Err(format!("{other:?}").into()),
         }
@@ -360,7 +360,7 @@ pub(crate) mod scenarios {
         let src = picture(64, 48)?;
         let auto = plan(step()?, ALWAYS)?;
         let first = auto.filter::<Image<u8>>(&src);
-        check(matches!(first, Err(Error::Driver { .. })), format!("{first:?}"))?;
+        check(matches!(first, Err(apron::Error::Driver { .. })), format!("{first:?}"))?;
         check(auto.filter(&src)? == expected(step()?, &src)?, "another result")?;
         check(auto.ran_on() == Device::Gpu(0) && auto.fallback().is_none(), "the GPU was given up")
     }
