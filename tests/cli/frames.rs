@@ -3,14 +3,12 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::places::piped;
-use crate::tool::{Bench, apron, npy, refuse, said};
+use crate::pipes::{Repeated, in_time, peak, piped, started};
+use crate::tool::{Bench, npy, refuse, said};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let on_unix = |name: &str, test: fn() -> Result<(), Failed>| {
@@ -305,31 +303,12 @@ fn truncated() -> Result<(), Failed> {
     }
 }
 
-/// Starts the tool on pipes.
-fn started(bench: &Bench, more: &[&str]) -> Result<Child, Failed> {
-    let mut command = Command::new(apron()?);
-    command.args(arguments(&["-", "-"], more)).current_dir(bench.path());
-    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
-}
-
-/// The result of work on another thread, within 30 seconds.
-fn in_time<T: Send + 'static>(
-    what: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failed> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(work()));
-    receiver
-        .recv_timeout(Duration::from_secs(30))
-        .map_err(|_| format!("{what}: nothing within 30 s").into())
-}
-
 /// The next frame is sent after the result of the one before has arrived.
 fn pauses() -> Result<(), Failed> {
     let bench = Bench::new();
     for (source, format) in KINDS {
         let all = pictures(&bench, source, format)?;
-        let mut child = started(&bench, &["--format", format])?;
+        let mut child = started(&bench, &arguments(&["-", "-"], &["--format", format]))?;
         let (mut stdin, mut stdout) = (
             child.stdin.take().expect("it was asked for"),
             child.stdout.take().expect("it was asked for"),
@@ -360,7 +339,7 @@ fn closed() -> Result<(), Failed> {
     let bench = Bench::new();
     let picture = Source::Pnm(6, 8).picture(&bench, 1, (640, 480))?;
     for frames in [2, 3, 2000] {
-        let mut child = started(&bench, &["--format", "ppm"])?;
+        let mut child = started(&bench, &arguments(&["-", "-"], &["--format", "ppm"]))?;
         let mut stdin = child.stdin.take().expect("it was asked for");
         let mut stdout = child.stdout.take().expect("it was asked for");
         let first = picture.clone();
@@ -388,39 +367,15 @@ fn closed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The peak memory of the tool, in KiB, when the last of this many results has arrived.
-fn peak(bench: &Bench, picture: &[u8], length: usize, frames: usize) -> Result<u64, Failed> {
-    let mut child = started(bench, &["--format", "ppm", "-j", "3"])?;
-    let (mut stdin, mut stdout) = (
-        child.stdin.take().expect("it was asked for"),
-        child.stdout.take().expect("it was asked for"),
-    );
-    let sent = picture.to_vec();
-    let feeder = std::thread::spawn(move || {
-        (0..frames).try_for_each(|_| stdin.write_all(&sent)).map(|()| stdin)
-    });
-    let mut result = vec![0; length];
-    let started = Instant::now();
-    for _ in 0..frames {
-        stdout.read_exact(&mut result)?;
-        if started.elapsed() > Duration::from_secs(120) {
-            return Err("too slow to be measured".into());
-        }
-    }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-    drop(feeder.join().map_err(|_| "the feeder panicked")??);
-    if !child.wait()?.success() {
-        return Err("it failed".into());
-    }
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse().map_err(|_| "no number")?)
-}
-
 fn memory() -> Result<(), Failed> {
     let bench = Bench::new();
     let picture = Source::Pnm(6, 8).picture(&bench, 1, (1000, 700))?;
     let length = answer(&bench, &picture, &["--format", "ppm"])?.1.len();
-    let (few, many) = (peak(&bench, &picture, length, 12)?, peak(&bench, &picture, length, 240)?);
+    let limit = Duration::from_secs(120);
+    let stream = Repeated { header: &[], frame: &picture, result: length, limit };
+    let arguments = arguments(&["-", "-"], &["--format", "ppm", "-j", "3"]);
+    let peak = |frames| peak(&bench, &arguments, stream, frames);
+    let (few, many) = (peak(12)?, peak(240)?);
     // Three threads hold frames of 2 MiB: encoded, decoded, filtered, and encoded again.
     if many <= few + (24 << 10) && many < 256 << 10 {
         Ok(())

@@ -11,6 +11,7 @@ mod frames;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod pipes;
 mod places;
 mod plan;
 mod scipy;

@@ -1,13 +1,13 @@
 //! Where pictures are read from and written to: no file is lost unless the user names it, and
 //! folders, pipes and names work as documented.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use image::{ImageFormat, RgbImage};
 use libtest_mimic::{Failed, Trial};
 
+use crate::pipes::piped;
 use crate::tool::{Bench, apron, refuse, said};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -239,23 +239,6 @@ fn counted() -> Result<(), Failed> {
         }
     }
     shades(&bench, &[("out/c.png", 10)])
-}
-
-/// Runs the tool with these bytes on its standard input.
-pub(crate) fn piped(
-    bench: &Bench,
-    arguments: &[&str],
-    input: &[u8],
-) -> Result<std::process::Output, Failed> {
-    let mut command = Command::new(apron()?);
-    command.args(arguments).current_dir(bench.path());
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    // A tool that refuses its arguments reads no input.
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    Ok(child.wait_with_output()?)
 }
 
 fn streams() -> Result<(), Failed> {

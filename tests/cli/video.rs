@@ -1,13 +1,13 @@
 //! y4m on pipes and in files, compared with plain loops over planes; and raw frames.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::tool::{Bench, apron, refuse, said};
+use crate::pipes::{Repeated, in_time, peak, piped, started};
+use crate::tool::{Bench, refuse, said};
 
 pub(crate) fn trials(ffmpeg: &Result<(), String>) -> Vec<Trial> {
     let on_unix = |name: &str, test: fn() -> Result<(), Failed>| {
@@ -174,24 +174,14 @@ fn plain(
     results
 }
 
-/// Runs the tool on pipes, with a thread that feeds it.
-fn streamed(bench: &Bench, arguments: &[&str], input: &[u8]) -> Result<Output, Failed> {
-    let mut child = started(bench, arguments)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    let input = input.to_vec();
-    // A tool that refuses its input reads no more of it.
-    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output()?;
-    feeder.join().map_err(|_| "the feeder panicked")?;
-    Ok(output)
+/// The arguments for pictures from a pipe to a pipe.
+fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["filter", "-", "-", "--device", "cpu"], more].concat()
 }
 
-/// Starts the tool on pipes.
-fn started(bench: &Bench, arguments: &[&str]) -> Result<Child, Failed> {
-    let mut command = Command::new(apron()?);
-    command.args(["filter", "-", "-", "--device", "cpu"]).args(arguments);
-    command.current_dir(bench.path());
-    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+/// The tool's output for a stream.
+fn streamed(bench: &Bench, more: &[&str], input: &[u8]) -> Result<Output, Failed> {
+    piped(bench, &arguments(more), input)
 }
 
 /// Runs the tool on a y4m stream, which must succeed. Returns its output and stderr.
@@ -473,58 +463,20 @@ fn order() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The peak memory of the tool, in KiB, once this many results have arrived.
-fn peak(bench: &Bench, frames: usize) -> Result<u64, Failed> {
-    let one = small(1, (320, 180));
-    let header = one.iter().position(|&byte| byte == b'\n').ok_or("no header")? + 1;
-    let mut child = started(bench, &["--format", "y4m", "--filter", "box:size=3", "-j", "3"])?;
-    let (mut stdin, mut stdout) = (
-        child.stdin.take().expect("it was asked for"),
-        child.stdout.take().expect("it was asked for"),
-    );
-    let sent = one.clone();
-    let feeder = std::thread::spawn(move || {
-        stdin.write_all(&sent[..header])?;
-        (0..frames).try_for_each(|_| stdin.write_all(&sent[header..])).map(|()| stdin)
-    });
-    stdout.read_exact(&mut vec![0; header])?;
-    let mut result = vec![0; one.len() - header];
-    let start = Instant::now();
-    for _ in 0..frames {
-        stdout.read_exact(&mut result)?;
-        if start.elapsed() > Duration::from_secs(300) {
-            return Err("too slow to be measured".into());
-        }
-    }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
-    drop(feeder.join().map_err(|_| "the feeder panicked")??);
-    if !child.wait()?.success() {
-        return Err("it failed".into());
-    }
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse().map_err(|_| "no number")?)
-}
-
 fn memory() -> Result<(), Failed> {
     let bench = Bench::new();
-    let (few, many) = (peak(&bench, 20)?, peak(&bench, 1000)?);
+    let one = small(1, (320, 180));
+    let (header, frame) =
+        one.split_at(one.iter().position(|&byte| byte == b'\n').ok_or("no header")? + 1);
+    let stream = Repeated { header, frame, result: frame.len(), limit: Duration::from_secs(300) };
+    let arguments = arguments(&["--format", "y4m", "--filter", "box:size=3", "-j", "3"]);
+    let peak = |frames| peak(&bench, &arguments, stream, frames);
+    let (few, many) = (peak(20)?, peak(1000)?);
     // A thousand frames of 84 KiB; five are in memory, each with its results.
     match many <= few + (8 << 10) {
         true => Ok(()),
         false => Err(format!("20 frames took {few} KiB, 1000 took {many}").into()),
     }
-}
-
-/// The result of work on another thread, within 30 seconds.
-fn in_time<T: Send + 'static>(
-    what: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failed> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(work()));
-    receiver
-        .recv_timeout(Duration::from_secs(30))
-        .map_err(|_| format!("{what}: nothing within 30 s").into())
 }
 
 /// The next frame is sent after the result of the one before has arrived.
@@ -533,7 +485,7 @@ fn pauses() -> Result<(), Failed> {
     let stream = small(3, (64, 48));
     let frame = 6 + 64 * 48 * 3 / 2;
     let header = stream.len() - 3 * frame;
-    let mut child = started(&bench, &["--format", "y4m", "--filter", "identity"])?;
+    let mut child = started(&bench, &arguments(&["--format", "y4m", "--filter", "identity"]))?;
     let (mut stdin, mut stdout) = (
         child.stdin.take().expect("it was asked for"),
         child.stdout.take().expect("it was asked for"),
@@ -564,7 +516,7 @@ fn closed() -> Result<(), Failed> {
     let bench = Bench::new();
     let stream = small(60, (640, 480));
     for frames in [2, 3, 60] {
-        let mut child = started(&bench, &["--format", "y4m", "--filter", "identity"])?;
+        let mut child = started(&bench, &arguments(&["--format", "y4m", "--filter", "identity"]))?;
         let mut stdin = child.stdin.take().expect("it was asked for");
         let mut stdout = child.stdout.take().expect("it was asked for");
         let frame = 6 + 640 * 480 * 3 / 2;

@@ -47,7 +47,7 @@ impl Selection {
             Self::Full => 1,
             Self::Small => keep_one_in,
             // About twice as many. The step is coprime to the lengths of the lists' cycles, so that
-            // each of their values comes up.
+            // every value of a cycle occurs.
             Self::Emulated => (keep_one_in / 2..keep_one_in)
                 .find(|step| [2, 3, 5, 17].iter().all(|factor| step % factor != 0))
                 .unwrap_or(keep_one_in),
