@@ -86,10 +86,10 @@ impl Kernel {
     /// # Errors
     /// As [`Packed::unpack`].
     pub fn machine_code(&self, arch: u32) -> Result<Option<Vec<u8>>, String> {
-        let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
-        let fitting = self.group.machine_code.iter().filter(|(machine, _)| runs(*machine));
-        let best = fitting.max_by_key(|(machine, _)| *machine);
-        best.map(|(_, code)| self.unpack(code)).transpose()
+        let all = self.group.machine_code;
+        let best = machine_for(all.iter().map(|&(machine, _)| machine), arch);
+        let code = all.iter().find(|(machine, _)| Some(*machine) == best);
+        code.map(|(_, code)| self.unpack(code)).transpose()
     }
 
     fn unpack(&self, from: &Packed) -> Result<Vec<u8>, String> {
@@ -214,14 +214,24 @@ fn gpus() -> Vec<u32> {
 /// The tiers and machines that serve these GPUs. The lowest tier, which every GPU runs, is always
 /// among them.
 fn serving(gpus: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let highest = |of: &[u32], gpu: u32| of.iter().copied().filter(|&arch| arch <= gpu).max();
     let tiers = TIERS.into_iter().filter(|&tier| {
-        tier == TIERS[0] || gpus.iter().any(|&gpu| highest(&TIERS, gpu) == Some(tier))
+        tier == TIERS[0] || gpus.iter().any(|&gpu| tier_for(&TIERS, gpu) == Some(tier))
     });
     let machines = MACHINES.into_iter().filter(|&machine| {
-        gpus.iter().any(|&gpu| highest(&MACHINES, gpu) == Some(machine) && machine / 10 == gpu / 10)
+        gpus.iter().any(|&gpu| machine_for(MACHINES.into_iter(), gpu) == Some(machine))
     });
     (tiers.collect(), machines.collect())
+}
+
+/// The tier that serves a compute capability.
+fn tier_for(tiers: &[u32], arch: u32) -> Option<u32> {
+    tiers.iter().copied().filter(|&tier| tier <= arch).max()
+}
+
+/// The machine whose code a device of this compute capability runs best: its own, or an older one
+/// with the same major number.
+fn machine_for(machines: impl Iterator<Item = u32>, arch: u32) -> Option<u32> {
+    machines.filter(|machine| machine / 10 == arch / 10 && *machine <= arch).max()
 }
 
 /// Writes the table and its files into a folder; returns the input files.
@@ -388,9 +398,8 @@ fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<Stri
 
 /// The builder for one of the tiers, which assembles for the machines that run no higher one.
 fn for_tier(builder: &KernelBuilder, tier: u32, tiers: &[u32], machines: &[u32]) -> KernelBuilder {
-    let best = |machine: &u32| tiers.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
     let builder = builder.clone().arch(format!("sm_{tier}"));
-    let machines = machines.iter().filter(|machine| best(machine));
+    let machines = machines.iter().filter(|&&machine| tier_for(tiers, machine) == Some(tier));
     machines.fold(builder, |builder, machine| builder.assemble(format!("sm_{machine}")))
 }
 
