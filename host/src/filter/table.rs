@@ -39,6 +39,7 @@ const SIGMA: Parameter = Parameter {
     aliases: &["radius"],
     ..number("sigma", "standard deviation in pixels", Need::Required)
 };
+const SIGMAS: Parameter = Parameter { axes: Some(["sigma-x", "sigma-y"]), ..SIGMA };
 const SIGMA_X: Parameter = number(
     "sigma-x",
     "standard deviation along rows, with sigma-y instead of sigma",
@@ -83,7 +84,7 @@ impl Filter {
                 "gaussian",
                 "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
                 &[
-                    Parameter { need: Need::Optional, axes: Some(["sigma-x", "sigma-y"]), ..SIGMA },
+                    Parameter { need: Need::Optional, ..SIGMAS },
                     SIGMA_X,
                     SIGMA_Y,
                     Parameter { need: Need::Optional, ..SIZE },
@@ -125,7 +126,7 @@ impl Filter {
                 "unsharp",
                 "the image plus its difference from a Gaussian blur",
                 &[
-                    Parameter { axes: Some(["sigma-x", "sigma-y"]), ..SIGMA },
+                    SIGMAS,
                     SIGMA_X,
                     SIGMA_Y,
                     number("amount", "factor of the difference", Need::Default("1.0")),
