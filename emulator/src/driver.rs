@@ -225,8 +225,8 @@ impl Driver {
         self.here().dead.store(code, Relaxed);
     }
 
-    /// Whether the settings `sabotage` and `limit` are for this kernel.
-    fn names(&self, kernel: &str) -> bool {
+    /// Whether the settings `sabotage` and `limit` apply to this kernel.
+    fn is_chosen(&self, kernel: &str) -> bool {
         kernel.starts_with(&*self.settings.kernels)
     }
 
@@ -970,10 +970,10 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
             early,
-            sabotage: driver.settings.sabotage.filter(|_| driver.names(entry.name)),
+            sabotage: driver.settings.sabotage.filter(|_| driver.is_chosen(entry.name)),
         };
         note(driver, entry.name);
-        if driver.names(entry.name) {
+        if driver.is_chosen(entry.name) {
             driver.watch(launch.number, entry.name);
         }
         let done = Machine::run(launch);

@@ -450,7 +450,7 @@ impl<'a> Machine<'a> {
     fn same_site(&self, mut threads: std::ops::Range<usize>, what: &str) -> Option<()> {
         let first = threads.start;
         let site = self.threads[first].site.get();
-        // Most are one `Location`; equal ones may be several.
+        // Comparing locations compares file names. Most threads wait at one `Location`.
         let differs = |there: &'static Location<'_>| !ptr::eq(there, site) && there != site;
         let Some(other) = threads.find(|&thread| differs(self.threads[thread].site.get())) else {
             return Some(());
