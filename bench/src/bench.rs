@@ -189,6 +189,9 @@ pub fn run(options: &Options) -> Result<()> {
                 (Suite::Pictures, Stored::F16, _) => {
                     bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped)
                 }
+                (Suite::Pictures, Stored::F32, _) => {
+                    bench.pictures::<f32, f32>(*ordinal, gpu, peak, peers, skipped)
+                }
                 _ => bench.on_gpu(*ordinal, gpu, peak, peers, skipped),
             };
             report.rows.extend(rows.with_context(context)?);

@@ -25,7 +25,7 @@ pub(crate) enum Against {
     /// Nothing: it is a copy, or was not checked.
     #[default]
     Nothing,
-    /// Sums in f64, or the bytes of whole taps, at a thousand places.
+    /// Sums in f64, or the bytes of whole taps, at up to a thousand places.
     F64,
     /// As [`Against::F64`], and a checksum.
     F64AndSum,
@@ -116,7 +116,7 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
     Ok(difference)
 }
 
-/// Compares a thousand values with sums in f64, or 8-bit results of 8-bit images with their
+/// Compares up to a thousand values with sums in f64, or 8-bit results of 8-bit images with their
 /// definition: see [`oracle::spots`].
 pub(crate) fn spots<S: Random, D: Random>(
     filter: &Filter,

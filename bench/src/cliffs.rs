@@ -9,7 +9,8 @@
 //!   uncertain, else at most 2.3 times. 3 us are added. A result counts as uncertain if it lies
 //!   within `2^-24 * 255 * (cols + rows) / 2` of a half. This is about the error of sequential f32
 //!   sums whose taps add up to 1.
-//! - Tables of more than 10,000 taps take at most 4 times as long as f32.
+//! - Tables of more than 10,000 taps take at most 4 times as long as f32. No other rule holds for
+//!   them.
 //! - On patterns, where all results may be uncertain, products of a row and a column, their sums
 //!   and means take at most 4 times as long as on noise. Tables take at most 4 times as long as
 //!   f32.
@@ -329,16 +330,14 @@ fn judge<'a>(
     list: &[(String, Filter, Way)],
     rows: &mut impl Iterator<Item = &'a mut Row>,
 ) {
-    /// In tables with more taps, an uncertain result can only be resolved by a sum over all taps.
-    const LARGE: usize = 10_000;
     let mut before: Option<(f64, f64)> = None;
     for ((text, filter, way), row) in list.iter().zip(rows) {
         let Row { bytes_ms: bytes, floats_ms: floats, uncertain, .. } = *row;
-        let taps = filter.cols() * filter.rows();
+        let (taps, is_large) = (filter.cols() * filter.rows(), is_large_table(filter));
         let is_pattern = contents::PATTERNS.contains(&row.content);
         let allowed = match (way, is_pattern) {
             (Way::Dense, true) => 4.0 * floats,
-            (Way::Dense, false) if taps > LARGE => 4.0 * floats,
+            (Way::Dense, false) if is_large => 4.0 * floats,
             (_, true) => 4.0 * on_noise.get(text).copied().unwrap_or(f64::INFINITY),
             _ if uncertain < 0.005 => 1.1 * floats,
             _ => 2.3 * floats,
@@ -353,9 +352,17 @@ fn judge<'a>(
         row.broken = if bytes > allowed {
             Some(format!("{:.2} times what is allowed", bytes / allowed))
         } else {
-            steep.map(|steep| format!("{steep:.2} times as steep as its work"))
+            steep
+                .filter(|_| !is_large)
+                .map(|steep| format!("{steep:.2} times as steep as its work"))
         };
     }
+}
+
+/// Whether a result that floats leave uncertain takes very long: only a sum over more than 10,000
+/// taps resolves it.
+pub(crate) fn is_large_table(filter: &Filter) -> bool {
+    !filter.is_separable() && filter.summed().is_none() && filter.cols() * filter.rows() > 10_000
 }
 
 /// The fraction of sums that lie within `error` of a half.

@@ -150,7 +150,7 @@ fn filtered<S: Random, D: Random>(plan: &Plan, step: &Step, src: &Image<S>) -> R
     Ok(converted(found.as_slice().par_iter().map(|&value| D::from_f32(value)).collect())?)
 }
 
-/// Compares a thousand results of a filter with the definition. The tests compare gradients.
+/// Compares up to a thousand results of a filter with the definition. The tests compare gradients.
 fn spots<S: Random, D: Random>(step: &Step, src: &Image<S>, found: &Image<D>) -> Result<()> {
     match step {
         Step::Filter(filter) => check::spots(filter, Border::default(), src, found, 0.0),

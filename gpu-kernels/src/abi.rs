@@ -281,10 +281,13 @@ impl UncertainList {
     }
 
     /// The segment of a pixel. Four neighbours share a segment, and the groups of four of any
-    /// region are spread evenly.
+    /// region are spread evenly. Rows are hashed: a picture may repeat itself every few pixels.
     #[inline(always)]
     pub const fn segment(x: i32, y: i32) -> i32 {
-        (x >> 2).wrapping_add(37i32.wrapping_mul(y)) & (Self::SEGMENTS - 1)
+        /// 2^32 over the golden ratio (Knuth's multiplicative hashing).
+        const GOLDEN: u32 = 0x9E37_79B1;
+        let row = (y as u32).wrapping_mul(GOLDEN) >> (32 - Self::SEGMENTS.trailing_zeros());
+        ((x >> 2) + row as i32) & (Self::SEGMENTS - 1)
     }
 
     /// The address of a segment's counter.

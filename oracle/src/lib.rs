@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`bytes`], [`bytes_weighted_by_alpha`], [`Whole`] | 8-bit results of 8-bit images: whole taps, exact sums |
 //! | [`correlate`] | a whole plane in f64, for results of other types |
-//! | [`spots`], [`byte_spots`] | the same at a thousand pixels, for images that are too large to be computed as a whole |
+//! | [`spots`], [`byte_spots`] | the same at up to a thousand pixels, for images that are too large to be computed as a whole |
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
 //! | [`tolerance`] | the error bound of a result by spectra |
 //!

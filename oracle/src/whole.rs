@@ -53,8 +53,8 @@ const TABLE: u64 = (1 << 53) / 255;
 /// The numerators of the taps and their common denominator. They define each result byte exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
-    cols: usize,
-    rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) rows: usize,
     anchor: (usize, usize),
     /// Numerators.
     pub taps: WholeTaps,
