@@ -1,8 +1,7 @@
-//! The demonstration and the benchmark of apron, behind `cargo xtask run` and `cargo xtask bench`.
+//! The benchmark of apron, behind `cargo xtask bench`.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`demo`] | filters pictures, writes them and a contact sheet, prints times |
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
@@ -32,7 +31,6 @@ mod compilers;
 mod contents;
 mod contest;
 pub mod cores;
-pub mod demo;
 pub mod flow;
 mod jobs;
 pub mod ladder;
@@ -46,7 +44,6 @@ mod peers;
 mod pictures;
 pub mod plan;
 mod report;
-mod sheet;
 mod sources;
 mod special;
 mod text;

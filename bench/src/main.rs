@@ -1,11 +1,11 @@
-//! The program behind `cargo xtask run` and `cargo xtask bench`.
+//! The program behind `cargo xtask bench`.
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, cliffs, cores, demo, flow, ladder, plan};
+use apron_bench::{bench, cliffs, cores, flow, ladder, plan};
 use clap::{Parser, Subcommand};
 
-/// Demonstration and benchmark of apron.
+/// Benchmark of apron.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -15,8 +15,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Filter pictures: PNGs and a contact sheet, and a table of times.
-    Demo(demo::Options),
     /// Measure the kernels and the device's limits; with --peers, other libraries too.
     Bench(bench::Options),
     /// Measure pictures and batches from host memory to host memory.
@@ -35,7 +33,6 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Flow(options) => flow::run(&options),
         Command::Plan(options) => plan::run(&options),

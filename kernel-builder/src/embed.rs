@@ -202,9 +202,9 @@ pub fn pack(builder: &KernelBuilder, folder: &Path) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-/// The compute capabilities of this machine's GPUs, as 10 * major + minor. None without NVIDIA's
-/// driver.
-fn gpus() -> Vec<u32> {
+/// The compute capabilities of this machine's GPUs, as 10 * major + minor, which `nvidia-smi` tells.
+/// None without NVIDIA's driver.
+pub fn gpus() -> Vec<u32> {
     let ask = ["--query-gpu=compute_cap", "--format=csv,noheader"];
     let Ok(found) = Command::new("nvidia-smi").args(ask).output() else { return Vec::new() };
     let text = String::from_utf8_lossy(&found.stdout).into_owned();

@@ -49,7 +49,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use compiler::Compiler;
-pub use embed::{Group, Kernel, Packed, Tier, embed, pack};
+pub use embed::{Group, Kernel, Packed, Tier, embed, gpus, pack};
 pub use module::Module;
 
 /// The result of every fallible function of this crate.

@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use kernel_builder::KernelBuilder;
 
 /// The commands of this repository.
 #[derive(Parser)]
@@ -73,7 +74,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Task::Run { arguments } => bench("demo", &arguments),
+        Task::Run { arguments } => demo(&arguments),
         Task::Bench { arguments } => match arguments.split_first() {
             Some((first, rest))
                 if ["ladder", "flow", "cliffs", "cores", "plan"].contains(&first.as_str()) =>
@@ -96,22 +97,49 @@ fn main() -> ExitCode {
     })
 }
 
-/// Builds package `apron-bench` and starts one of its commands; the exit code is that command's.
+/// Starts the demonstration. Where there is no GPU, it is built for the CPU alone, and the kernels
+/// are compiled meanwhile.
+fn demo(arguments: &[String]) -> Result<ExitCode> {
+    let names_gpu = arguments.iter().any(|argument| argument.contains("gpu"));
+    if names_gpu || !kernel_builder::gpus().is_empty() {
+        return program("apron-demo", &[], arguments);
+    }
+    let options = ["--package", "apron-demo", "--no-default-features"];
+    std::thread::scope(|scope| {
+        let kernels = scope.spawn(|| KernelBuilder::new(root().join("gpu-kernels")).build());
+        let built = cargo().args(["build", "--release"]).args(options).status();
+        let kernels = kernels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        if !built.context("starting cargo")?.success() {
+            return Ok(ExitCode::FAILURE);
+        }
+        let (count, arch) = (kernels.entries.len(), kernels.arch);
+        print(&format!("{count} GPU kernels compiled for {arch}, and not run\n"))?;
+        program("apron-demo", &options, arguments)
+    })
+}
+
+/// Starts one of the benchmark's commands.
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
-    let mut cargo = cargo();
-    // Without `--package`, the features are those of the whole workspace, as for the tests: cargo
-    // builds apron once for both.
-    cargo.args(["run", "--release", "--bin", "apron-bench"]);
+    let is_given = |option: &str| arguments.iter().any(|argument| argument == option);
     // Other Rust libraries are built only for --peers. `bench flow` needs none: its peers are
     // Python's.
-    if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
-        cargo.args(["--features", "apron-bench/peers"]);
-    }
+    let has_peers = command != "flow" && is_given("--peers");
+    let features: &[&str] = if has_peers { &["--features", "apron-bench/peers"] } else { &[] };
+    let arguments: Vec<_> = std::iter::once(command.to_owned()).chain(arguments.to_vec()).collect();
+    program("apron-bench", features, &arguments)
+}
+
+/// Builds a program and starts it; the exit code is the program's.
+fn program(name: &str, features: &[&str], arguments: &[String]) -> Result<ExitCode> {
+    let mut cargo = cargo();
+    // Without `--package`, the features are those of the whole workspace, as for the tests: cargo
+    // builds apron once for all.
+    cargo.args(["run", "--release", "--bin", name]).args(features);
     // The driver caches compiled kernels, and the next run's load times would be too short.
     if arguments.iter().any(|argument| argument == "--compare-compilers") {
         cargo.env("CUDA_CACHE_DISABLE", "1");
     }
-    cargo.args(["--", command]).args(arguments);
+    cargo.arg("--").args(arguments);
     Ok(exit_code(cargo.status().context("starting cargo")?))
 }
 

@@ -1,18 +1,25 @@
-//! `demo`: pictures filtered, shown and timed.
+//! The demonstration behind `cargo xtask run`: pictures filtered, shown and timed. It needs no source
+//! tree: it finds pictures by `--assets`, and kernels are embedded in it.
 
+mod sheet;
+
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+#[cfg(feature = "gpu")]
 use apron::gpu::Gpu;
 use apron::{Device, Filter, Image, ImageView, Pixel, Plan};
+use clap::Parser;
 use image::{DynamicImage, RgbImage};
 
-use crate::measure::{median, on_host};
-use crate::{family_name, output, sheet, text, why};
-
-/// The demonstration's options.
-#[derive(Debug, clap::Args)]
-pub struct Options {
+/// Filters the demo pictures: PNGs, a contact sheet, and a table of times.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
     /// Where to run: cpu, gpu:N, or auto for the first GPU, and the CPU where there is none.
     #[arg(long, default_value = "auto")]
     device: Device,
@@ -72,19 +79,25 @@ const THUMBNAIL: (u32, u32) = (232, 168);
 /// Pictures in a row of the contact sheet: two rows for each original and its results.
 const COLUMNS: u32 = 6;
 
-/// Runs the demonstration and prints its table.
-///
-/// # Errors
-/// If a picture cannot be read or a result not written, or if filtering fails.
-pub fn run(options: &Options) -> Result<()> {
-    let mut rows = Vec::new();
+/// Timed runs of each filter.
+const RUNS: usize = 9;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let header = ["filter", "picture", "variant", "device", "ms", "Mpx/s", "off CPU by"];
+    let mut lines = vec![header.map(str::to_owned)];
     let mut thumbnails = Vec::new();
-    // The demonstration prefers a GPU, where there is one.
-    let (device, fallback) = match options.device {
-        Device::Auto => match Gpu::open(0) {
-            Ok(_) => (Device::Gpu(0), None),
-            Err(error) => (Device::Cpu, Some(error)),
-        },
+    let (device, no_gpu) = match options.device {
+        Device::Auto => preferred(),
         device => (device, None),
     };
     let mut heading = None;
@@ -102,7 +115,7 @@ pub fn run(options: &Options) -> Result<()> {
             let filter: Filter = text.parse()?;
             let plan = Plan::builder(&filter).device(device).build()?;
             if heading.is_none() {
-                heading = Some(describe(&plan, fallback.as_ref())?);
+                heading = Some(describe(&plan, no_gpu.as_deref())?);
             }
             // Grey stays grey; alpha is not shown.
             let done = match &source {
@@ -119,13 +132,13 @@ pub fn run(options: &Options) -> Result<()> {
                 thumbnail(&done.picture, picture.corner),
             ));
             let megapixels = f64::from(source.width()) * f64::from(source.height()) / 1e6;
-            rows.push(vec![
+            lines.push([
                 text.to_owned(),
                 name.to_owned(),
-                done.variant.to_owned(),
+                done.variant,
                 plan.device().to_string(),
-                text::number(done.seconds * 1e3),
-                text::number(megapixels / done.seconds),
+                format!("{:.2}", done.seconds * 1e3),
+                format!("{:.0}", megapixels / done.seconds),
                 done.difference.map_or_else(|| "-".to_owned(), |difference| difference.to_string()),
             ]);
         }
@@ -133,32 +146,64 @@ pub fn run(options: &Options) -> Result<()> {
     let sheet = options.sheet.clone().unwrap_or_else(|| options.out.join("contact-sheet.png"));
     save(&sheet, &sheet::compose(&thumbnails, COLUMNS).into())?;
 
-    let header = ["filter", "picture", "variant", "device", "ms", "Mpx/s", "off CPU by"];
-    let count = rows.len();
-    output::print(&format!(
+    print(&format!(
         "{}\n{}\n\
          ms: median of warm runs, from host memory to host memory. off CPU by: greatest difference of a pixel from the \
          CPU's result, in the result's units; - where the CPU ran it.\n\
-         {count} pictures in {}, contact sheet {}\n",
+         {} pictures in {}, contact sheet {}\n",
         heading.unwrap_or_default(),
-        text::table(&header, 4, rows),
+        table(&lines),
+        lines.len() - 1,
         options.out.display(),
         sheet.display()
     ))
 }
 
-/// The device as text, and the reason if it is the CPU because no GPU was found.
-fn describe(plan: &Plan, fallback: Option<&apron::Error>) -> Result<String> {
-    Ok(match (plan.device(), fallback) {
-        (Device::Gpu(ordinal), _) => {
+/// A table whose first four columns are text and whose others are numbers.
+fn table(lines: &[[String; 7]]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let cell = |(column, text): (usize, &String)| match (column, width(column)) {
+        (0..4, width) => format!("{text:width$}"),
+        (_, width) => format!("{text:>width$}"),
+    };
+    let line = |cells: &[String; 7]| {
+        cells.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ") + "\n"
+    };
+    lines.iter().map(line).collect()
+}
+
+/// Prints to standard output. A closed pipe is no error.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first GPU, or the CPU and why there is no GPU.
+fn preferred() -> (Device, Option<String>) {
+    #[cfg(feature = "gpu")]
+    return match Gpu::open(0) {
+        Ok(_) => (Device::Gpu(0), None),
+        Err(apron::Error::NoGpu { reason }) => (Device::Cpu, Some(reason)),
+        Err(other) => (Device::Cpu, Some(other.to_string())),
+    };
+    #[cfg(not(feature = "gpu"))]
+    (Device::Cpu, Some("nvidia-smi finds none".to_owned()))
+}
+
+/// The device as text, and why it is no GPU.
+fn describe(plan: &Plan, no_gpu: Option<&str>) -> Result<String> {
+    Ok(match plan.device() {
+        #[cfg(feature = "gpu")]
+        Device::Gpu(ordinal) => {
             format!("gpu:{ordinal} is {}\n", Gpu::open(ordinal)?.info().name)
         }
-        (_, fallback) => {
-            format!(
-                "CPU: {} threads{}\n",
-                rayon::current_num_threads(),
-                fallback.map_or_else(String::new, why)
-            )
+        _ => {
+            let why = no_gpu.map_or_else(String::new, |reason| format!("; no GPU: {reason}"));
+            format!("CPU: {} threads{why}\n", rayon::current_num_threads())
         }
     })
 }
@@ -166,7 +211,7 @@ fn describe(plan: &Plan, fallback: Option<&apron::Error>) -> Result<String> {
 /// One filter's work on one picture.
 struct Done {
     picture: DynamicImage,
-    variant: &'static str,
+    variant: String,
     seconds: f64,
     difference: Option<f32>,
 }
@@ -183,8 +228,10 @@ fn filter_one(
     let src = ImageView::new(pixels, width, height, channels)?;
     let variant = plan.variant_for(src.shape())?;
     // On the CPU every variant of a family runs the same code.
-    let variant =
-        if plan.device() == Device::Cpu { family_name(variant.family()) } else { variant.name() };
+    let variant = match plan.device() {
+        Device::Cpu => format!("{:?}", variant.family()).to_lowercase(),
+        _ => variant.name().to_owned(),
+    };
     let (shown, seconds, difference) = match view {
         View::Plain => {
             let (result, seconds, difference) = time::<u8>(plan, filter, &src)?;
@@ -221,7 +268,14 @@ fn time<D: Pixel>(
 ) -> Result<(Image<D>, f64, Option<f32>)> {
     let shape = src.shape();
     let mut dst = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
-    let times = on_host(9, || plan.run(src, &mut dst.view_mut()))?;
+    plan.run(src, &mut dst.view_mut())?;
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        plan.run(src, &mut dst.view_mut())?;
+        times.push(start.elapsed());
+    }
+    times.sort();
     let difference = if plan.device() == Device::Cpu {
         None
     } else {
@@ -237,7 +291,7 @@ fn time<D: Pixel>(
                 .fold(0.0, f32::max),
         )
     };
-    Ok((dst, median(times).as_secs_f64(), difference))
+    Ok((dst, times[RUNS / 2].as_secs_f64(), difference))
 }
 
 impl View {
@@ -264,12 +318,23 @@ fn thumbnail(picture: &DynamicImage, (x, y): (u32, u32)) -> RgbImage {
     picture.crop_imm(x, y, THUMBNAIL.0, THUMBNAIL.1).to_rgb8()
 }
 
+/// Writes a picture completely or not at all.
 fn save(path: &Path, picture: &DynamicImage) -> Result<()> {
     let name = || format!("writing {}", path.display());
     let format = image::ImageFormat::from_path(path).with_context(name)?;
     let mut bytes = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut bytes, format).with_context(name)?;
-    output::write(path, bytes.get_ref())
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(name)?;
+    }
+    let unfinished = path.with_extension("unfinished");
+    let written = fs::write(&unfinished, bytes.get_ref())
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(name);
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 #[cfg(test)]
