@@ -1,5 +1,5 @@
-//! The demonstration behind `cargo xtask run`: pictures filtered, shown and timed. It needs no source
-//! tree: it finds pictures by `--assets`, and kernels are embedded in it.
+//! The demonstration behind `cargo xtask run`: pictures filtered, shown and timed. It needs no
+//! source tree: it finds pictures by `--assets`, and kernels are embedded in it.
 
 mod sheet;
 

@@ -202,8 +202,8 @@ pub fn pack(builder: &KernelBuilder, folder: &Path) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-/// The compute capabilities of this machine's GPUs, as 10 * major + minor, which `nvidia-smi` tells.
-/// None without NVIDIA's driver.
+/// The compute capabilities of this machine's GPUs, as 10 * major + minor, which `nvidia-smi`
+/// tells. None without NVIDIA's driver.
 pub fn gpus() -> Vec<u32> {
     let ask = ["--query-gpu=compute_cap", "--format=csv,noheader"];
     let Ok(found) = Command::new("nvidia-smi").args(ask).output() else { return Vec::new() };
