@@ -219,6 +219,49 @@ fn the_architecture_is_that_of_the_source() {
     assert!(paths > 150 && names > 150, "{paths} paths and {names} names");
 }
 
+/// "Where to add what" in `docs/architecture.md`: no other product file names a preset, a border, a
+/// pixel type or a variant that was added before.
+#[test]
+fn the_files_to_change_are_all_listed() {
+    const ADDED: [(&str, &[&str]); 4] = [
+        ("**A preset**", &["emboss"]),
+        ("**A border**", &["Reflect", "REFLECT", "reflect"]),
+        ("**A pixel type**", &["F16"]),
+        ("**A variant**", &["DirectShared", "DIRECT_SHARED", "direct_shared"]),
+    ];
+    const PRODUCT: [&str; 4] = ["host/src/", "gpu-kernels/src/", "cli/src/", "python/src/"];
+    let text = document("architecture.md");
+    let sources = sources();
+    for (heading, names) in ADDED {
+        let (_, rest) = text.split_once(heading).unwrap();
+        let table = rest.lines().skip_while(|line| !line.starts_with('|'));
+        let table: Vec<_> = table.take_while(|line| line.starts_with('|')).collect();
+        let listed: Vec<_> = table
+            .iter()
+            .flat_map(|row| quoted(row.split(" | ").next().unwrap_or_default()))
+            .collect();
+        let mut found = 0;
+        for (file, source) in &sources {
+            if !PRODUCT.iter().any(|folder| file.starts_with(folder)) || file.ends_with("tests.rs")
+            {
+                continue;
+            }
+            let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let mut words = code
+                .lines()
+                .map(|line| line.split("//").next().unwrap_or_default())
+                .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+            if words.any(|word| names.contains(&word)) {
+                let is_listed =
+                    |path: &&str| *path == file || path.ends_with('/') && file.starts_with(*path);
+                assert!(listed.iter().any(is_listed), "{heading} does not list {file}");
+                found += 1;
+            }
+        }
+        assert!(found >= 2, "{heading} is found in {found} files");
+    }
+}
+
 /// Each path between backticks that begins with a folder of the repository exists, in documents and
 /// in comments.
 #[test]
