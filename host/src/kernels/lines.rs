@@ -216,6 +216,8 @@ struct Errors {
     columns: [f64; 3],
     /// The errors that do not depend on the pixels.
     others: f64,
+    /// What a constant border adds to them.
+    outside: f64,
     /// The bound for any bytes.
     all: f64,
 }
@@ -249,9 +251,11 @@ impl Fact for Option<Errors> {
             outside += f64::from(MIDDLE) * across * down;
             size += across * down;
         }
-        // The middle is rounded, and so are its sum with the rest, the point and the sum with its
-        // product. Sums above 256 become 255 in any case.
-        let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
+        // The sum with the middle is rounded: between 128 and 256 to a multiple of 2^-16. A sum
+        // above 256 becomes 255 in any case. With a point, that sum may be greater, and a product
+        // is added to it.
+        let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 128.0 };
+        let of_middle = (middle(filter) - f64::from(middle(filter) as f32)).abs();
         // A table of taps may differ from its factors or terms.
         let apart = match (filter.dense_f64(), filter.sum()) {
             (Some(_), Some(sum)) if sum.is_given => 0.0,
@@ -263,9 +267,10 @@ impl Fact for Option<Errors> {
         };
         // The taps of means are rounded to f64; the bound itself is computed in f32.
         let taps = 2.0 * f64::EPSILON * size;
-        let others =
-            HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
-        (!terms.is_empty()).then_some(Errors { rows, columns, others, all: all + others })
+        let others = HALF * rounded + of_middle + 255.0 * (apart + taps) + 1e-6 * all;
+        let outside = HALF * outside;
+        let all = all + others + outside;
+        (!terms.is_empty()).then_some(Errors { rows, columns, others, outside, all })
     }
 }
 
@@ -494,6 +499,10 @@ impl LineJob<'_> {
         (taps, anchor): (i32, i32),
         from: i32,
     ) -> Lines {
+        let outside = match self.pass.border {
+            gpu_kernels::border::CONSTANT => self.errors.outside,
+            _ => 0.0,
+        };
         Lines {
             taps,
             anchor,
@@ -501,7 +510,7 @@ impl LineJob<'_> {
             parts: fit.parts as i32,
             first: from / fit.step() as i32,
             middle: middle(self.filter) as f32,
-            near: near(self.errors.others),
+            near: near(self.errors.others + outside),
             of_input: of_input as f32,
             of_output: of_output as f32,
             of_greatest: of_greatest as f32,
