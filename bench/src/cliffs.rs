@@ -335,32 +335,30 @@ fn judge<'a>(
         let Row { bytes_ms: bytes, floats_ms: floats, uncertain, .. } = *row;
         let (taps, is_large) = (filter.cols() * filter.rows(), is_large_table(filter));
         let is_pattern = contents::PATTERNS.contains(&row.content);
-        let allowed = match (way, is_pattern) {
-            (Way::Dense, true) => 4.0 * floats,
-            (Way::Dense, false) if is_large => 4.0 * floats,
-            (_, true) => 4.0 * on_noise.get(text).copied().unwrap_or(f64::INFINITY),
+        let allowed = match way {
+            Way::Dense if is_pattern || is_large => 4.0 * floats,
+            _ if is_pattern => 4.0 * on_noise.get(text).copied().unwrap_or(f64::INFINITY),
             _ if uncertain < 0.005 => 1.1 * floats,
             _ => 2.3 * floats,
         };
         let allowed = allowed + 3e-3;
         let work = work(speed, filter, *way);
-        let steep =
-            before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
+        let steep = before
+            .map(|(time, less)| bytes / time / (work / less))
+            .filter(|&steep| steep > 1.6 && !is_large);
         if taps > 1 {
             before = Some((bytes, work));
         }
         row.broken = if bytes > allowed {
             Some(format!("{:.2} times what is allowed", bytes / allowed))
         } else {
-            steep
-                .filter(|_| !is_large)
-                .map(|steep| format!("{steep:.2} times as steep as its work"))
+            steep.map(|steep| format!("{steep:.2} times as steep as its work"))
         };
     }
 }
 
-/// Whether a result that floats leave uncertain takes very long: only a sum over more than 10,000
-/// taps resolves it.
+/// Whether a filter is a table of more than 10,000 taps. A result that floats do not determine, or
+/// that spectra cannot hold, takes a sum over all of them.
 pub(crate) fn is_large_table(filter: &Filter) -> bool {
     !filter.is_separable() && filter.summed().is_none() && filter.cols() * filter.rows() > 10_000
 }
