@@ -129,12 +129,12 @@ fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     program("apron-bench", features, &arguments)
 }
 
-/// Builds a program and starts it; the exit code is the program's.
-fn program(name: &str, features: &[&str], arguments: &[String]) -> Result<ExitCode> {
+/// Builds a program with these options of cargo, and starts it; the exit code is the program's.
+fn program(name: &str, options: &[&str], arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
-    // Without `--package`, the features are those of the whole workspace, as for the tests: cargo
-    // builds apron once for all.
-    cargo.args(["run", "--release", "--bin", name]).args(features);
+    // Unless `options` name a package, the features are those of the whole workspace, as for the
+    // tests: cargo builds apron once for all.
+    cargo.args(["run", "--release", "--bin", name]).args(options);
     // The driver caches compiled kernels, and the next run's load times would be too short.
     if arguments.iter().any(|argument| argument == "--compare-compilers") {
         cargo.env("CUDA_CACHE_DISABLE", "1");
