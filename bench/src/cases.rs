@@ -143,7 +143,7 @@ const CPU_TAPS: [usize; 6] = [3, 5, 7, 9, 17, 31];
 /// checksums.
 type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
 
-/// The second table. All images have 2048x2048 pixels.
+/// The second table, with the wide Gaussians. All images have 2048x2048 pixels.
 #[rustfmt::skip]
 const CPU: &[CpuRow] = &[
     (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [
@@ -171,6 +171,14 @@ const CPU: &[CpuRow] = &[
         Some(0xcc0b_4fd7_757f_a67c), Some(0x9a77_cf3a_74ce_e269), Some(0x96e6_0ba8_fc43_85a3),
     ]),
 ];
+
+/// Wide Gaussians of the second table: as many taps as those of sigma 20, 50 and 100 that end at
+/// 4 sigma.
+const CPU_WIDE_TAPS: [usize; 3] = [161, 401, 801];
+
+/// The wide Gaussians' stored types and channels, with the goal as a fraction of OpenCV's time.
+const CPU_WIDE: [(Stored, usize, f64); 3] =
+    [(Stored::F32, 1, 0.5), (Stored::U8, 1, 0.5), (Stored::U8, 3, 0.5)];
 
 /// Rows of the third table that share an image: (images, columns and rows of each), (stored type,
 /// channels, type of the results), filters.
@@ -257,24 +265,26 @@ pub fn cases() -> Vec<Case> {
         sums,
         large,
     });
-    let cpu = CPU.iter().flat_map(|&(stored, channels, form, parts, sums)| {
-        (0..CPU_TAPS.len()).map(move |i| {
-            let goal = Some(Goal::OpenCv(parts[i]));
-            Case {
-                suite: Suite::Cpu,
-                images: 1,
-                width: 2048,
-                height: 2048,
-                channels,
-                stored,
-                target: stored,
-                taps: CPU_TAPS[i],
-                form,
-                goals: Class::ALL.map(|class| goal.filter(|_| form.class() == class)),
-                sums: Class::ALL.map(|class| sums[i].filter(|_| form.class() == class)),
-                large: false,
-            }
-        })
+    let on_cpu = |stored, channels, form: Form, taps, goal, sum: Option<u64>| Case {
+        suite: Suite::Cpu,
+        images: 1,
+        width: 2048,
+        height: 2048,
+        channels,
+        stored,
+        target: stored,
+        taps,
+        form,
+        goals: Class::ALL.map(|class| Some(Goal::OpenCv(goal)).filter(|_| form.class() == class)),
+        sums: Class::ALL.map(|class| sum.filter(|_| form.class() == class)),
+        large: false,
+    };
+    let cpu = CPU.iter().flat_map(|&(stored, channels, form, goals, sums)| {
+        (0..CPU_TAPS.len())
+            .map(move |i| on_cpu(stored, channels, form, CPU_TAPS[i], goals[i], sums[i]))
+    });
+    let cpu_wide = CPU_WIDE.iter().flat_map(|&(stored, channels, goal)| {
+        CPU_WIDE_TAPS.map(|taps| on_cpu(stored, channels, Form::Gaussian, taps, goal, None))
     });
     let pictures = PICTURES.iter().flat_map(
         |&((images, width, height), (stored, channels, target), filters)| {
@@ -294,7 +304,7 @@ pub fn cases() -> Vec<Case> {
             })
         },
     );
-    gpu.chain(cpu).chain(pictures).collect()
+    gpu.chain(cpu).chain(cpu_wide).chain(pictures).collect()
 }
 
 impl Class {

@@ -158,6 +158,10 @@ impl Shared {
         self
     }
 
+    pub(crate) fn from(self, _: i32) -> Self {
+        self
+    }
+
     absent_unsafe! {
         self;
         fn load(index: i32) -> f32;

@@ -836,6 +836,12 @@ impl Shared {
         Self(self.0.wrapping_add(first_tap() as u32))
     }
 
+    /// The memory from element `index` on.
+    #[inline(always)]
+    pub(crate) fn from(self, index: i32) -> Self {
+        Self(self.0.wrapping_add(4 * index as u32))
+    }
+
     /// Reads element `index`.
     ///
     /// # Safety

@@ -17,7 +17,7 @@
 //! then a sum for each warp. Limits: source, destination and the value outside the image are bytes;
 //! no epilogue.
 
-use crate::abi::{Pass, UncertainList, Window};
+use crate::abi::{Pass, Plane, UncertainList, Window};
 use crate::border;
 use crate::device::*;
 use crate::divisor::Divisor;
@@ -25,8 +25,10 @@ use crate::pixel::{U8, joined, store_bits};
 use crate::tile::view::{Source, Target};
 use crate::tile::whole::transposed;
 
-/// Threads of a block.
+/// Threads of a block with several teams.
 pub const BLOCK: (u32, u32) = (32, 4);
+/// Threads of a block that is one team.
+pub const TEAM_BLOCK: (u32, u32) = (32, 8);
 /// Least blocks of a launch. Blocks take the list's segments in a grid-stride loop.
 pub const LEAST_BLOCKS: i32 = 32;
 /// Most blocks of a launch.
@@ -35,7 +37,7 @@ pub const BLOCKS: i32 = UncertainList::SEGMENTS;
 const SUMS: i32 = BLOCKS / LEAST_BLOCKS;
 const SUM: i32 = 4;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 4 * (SUMS + SUM * BLOCK.1 as i32) as u32;
+pub const SHARED: u32 = 4 * (SUMS + SUM * TEAM_BLOCK.1 as i32) as u32;
 /// Digits of a tap in a table.
 pub const TABLE_DIGITS: usize = 6;
 /// Digits of a tap in a product's column.
@@ -97,6 +99,11 @@ impl Team {
         }
         let is_block = (all >= Self::BLOCK_FROM) as u32;
         Self { lanes, across: best, down: (1 << lanes) / best, is_block }
+    }
+
+    /// The threads of a block.
+    pub const fn block(&self) -> (u32, u32) {
+        if self.is_block != 0 { TEAM_BLOCK } else { BLOCK }
     }
 
     /// The thread's first word and first row.
@@ -279,7 +286,7 @@ impl Spread {
     }
 }
 
-/// Marks a row or a column outside the image, in place of a byte offset.
+/// Marks a column outside the image, in place of a byte offset.
 const OUTSIDE: i64 = i64::MIN;
 
 impl<'a> Place<'a> {
@@ -314,26 +321,31 @@ impl<'a> Place<'a> {
         self.start as i32 & 3
     }
 
-    /// How the window's rows can be read: `words` words of four pixels each.
+    /// How pixels can be read, where enough of the image is beside them.
     #[inline(always)]
-    fn way(&self, words: i32) -> u32 {
-        let (pass, plane) = (self.source.pass, self.source.plane());
-        let (pixel, ahead) = (plane.pixel, self.ahead());
-        let has_words =
-            self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
-        // The first byte that word loads touch, and the end of the image's bytes, both counted from
-        // the row's first byte of this channel.
-        let (first, end) =
-            (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
-        if !has_words || !(1..=4).contains(&pixel) || first < 0 {
-            ALONE
-        } else if pixel == 1 && first + 4 * words as i64 + 4 <= end {
-            WORDS
-        } else if pixel > 1 && first + mul_wide(4 * pixel, words - 1) + 16 <= end {
-            SPREAD
-        } else {
-            ALONE
+    fn way(&self) -> u32 {
+        let Plane { row, pixel, .. } = *self.source.plane();
+        match pixel {
+            1 if row & 3 == 0 => WORDS,
+            2..=4 if row & 3 == 0 => SPREAD,
+            _ => ALONE,
         }
+    }
+
+    /// The address of the word of row 0 that has the first byte of column `x`.
+    #[inline(always)]
+    fn word(&self, x: i32) -> u64 {
+        self.source.origin().wrapping_add(mul_wide(x, self.source.plane().pixel) as u64) & !3
+    }
+
+    /// Whether pixels can be read this way from column `x` on until four pixels from column `last`
+    /// on: all words lie between the first and the last byte of the channel in a row.
+    #[inline(always)]
+    fn has_words(&self, way: u32, x: i32, last: i32) -> bool {
+        let (origin, pixel) = (self.source.origin(), self.source.plane().pixel);
+        let size = if way == WORDS { 4 } else { self.spread().behind + 8 };
+        let end = origin.wrapping_add(mul_wide(pixel, self.source.pass.width - 1) as u64) + 1;
+        way != ALONE && self.word(x) >= origin && self.word(last) + size <= end
     }
 
     /// Where four pixels' bytes are in words of memory.
@@ -354,31 +366,34 @@ impl<'a> Place<'a> {
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
     }
 
-    /// The byte offset of the row that the border rule gives for `y`. If memory lacks that row, no
-    /// result needs the row, and the nearest row in memory stands in.
+    /// The byte offset of the row that the border rule gives for `y`, and whether there is one.
+    /// If memory lacks that row, no result needs it. The nearest row in memory stands in.
     #[inline(always)]
-    fn row(&self, y: i32) -> i64 {
+    fn row(&self, y: i32) -> (i64, bool) {
         let (pass, plane) = (self.source.pass, self.source.plane());
         let y = border::resolve_briefly(pass.border, y, pass.height);
-        let there = y.max(plane.first_row).min(plane.end_row - 1);
-        if y < 0 { OUTSIDE } else { there as i64 * plane.row }
+        (y.max(plane.first_row).min(plane.end_row - 1) as i64 * plane.row, y >= 0)
     }
 
-    /// The byte at a row and a column, by their offsets.
+    /// Four pixels outside the image.
+    #[inline(always)]
+    fn outside(&self) -> u32 {
+        (self.source.pass.outside as u32).wrapping_mul(0x0101_0101)
+    }
+
+    /// The byte at a row and a column of the image, by their offsets.
     #[inline(always)]
     unsafe fn byte(&self, row: i64, column: i64) -> u32 {
-        let is_there = row != OUTSIDE && column != OUTSIDE;
+        let is_there = column != OUTSIDE;
         let at = self.source.origin().wrapping_add(row.wrapping_add(column) as u64);
-        // SAFETY: if both offsets are inside, they are a row and a column of the image; else
-        // nothing is loaded.
+        // SAFETY: as the caller promised; outside the image, nothing is loaded.
         let byte = unsafe { load_u8_if(is_there, at) };
         if is_there { byte } else { self.source.pass.outside as u32 }
     }
 
     /// Four bytes of a row, as a word.
     #[inline(always)]
-    unsafe fn bytes(&self, y: i32, columns: &[i64; 4]) -> u32 {
-        let row = self.row(y);
+    unsafe fn bytes(&self, row: i64, columns: &[i64; 4]) -> u32 {
         // SAFETY: as the caller promised.
         unsafe {
             joined([
@@ -405,7 +420,11 @@ impl<'a> Place<'a> {
 unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
     // SAFETY: as the caller promised.
     unsafe {
-        match at.way(window.words()) {
+        let way = at.way();
+        // The words that hold a row's bytes may be one more.
+        let words = if way == WORDS { window.words() } else { window.words() - 1 };
+        let has_words = at.is_inside && at.has_words(way, at.left, at.left + 4 * words);
+        match if has_words { way } else { ALONE } {
             WORDS => table::<WORDS>(at, window, team, taps),
             SPREAD => table::<SPREAD>(at, window, team, taps),
             _ => table::<ALONE>(at, window, team, taps),
@@ -416,7 +435,7 @@ unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i6
 /// [`of_table`] for one way to read pixels.
 ///
 /// # Safety
-/// As for [`of_table`]; [`Place::way`] gives `WAY` for the window's words.
+/// As for [`of_table`]; `WAY` is [`ALONE`], or [`Place::way`] gives it and there are such words.
 #[inline(always)]
 unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
     const BYTES: i32 = 4 * TABLE_DIGITS as i32;
@@ -453,7 +472,11 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
                                 funnel(low, high, bits)
                             }
                             SPREAD => spread.load(from),
-                            _ => at.bytes(at.top + row, &columns),
+                            _ => {
+                                let (from, is_there) = at.row(at.top + row);
+                                let bytes = at.bytes(from, &columns);
+                                if is_there { bytes } else { at.outside() }
+                            }
                         }
                     };
                     let is_there = row + i as i32 * rows < window.rows;
@@ -496,10 +519,10 @@ unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum 
     if high | low == 0 {
         return Sum::ZERO;
     }
-    let (column, row) =
-        (at.column(at.left + (window.cols >> 1)), at.row(at.top + (window.rows >> 1)));
+    let column = at.column(at.left + (window.cols >> 1));
+    let (row, is_there) = at.row(at.top + (window.rows >> 1));
     // SAFETY: as the caller promised.
-    let byte = unsafe { at.byte(row, column) } as i64;
+    let byte = unsafe { at.byte(row, if is_there { column } else { OUTSIDE }) } as i64;
     Sum { high: high * byte, low: low * byte }
 }
 
@@ -509,33 +532,9 @@ unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum 
 /// The taps and the pixels are in allocated memory.
 #[inline(always)]
 unsafe fn of_products(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
-    // SAFETY: as the caller promised.
-    unsafe {
-        // One word more, as the first word may begin before the window.
-        match at.way(window.words() + 1) {
-            WORDS => summed::<WORDS>(at, window, team, products),
-            SPREAD => summed::<SPREAD>(at, window, team, products),
-            _ => summed::<ALONE>(at, window, team, products),
-        }
-    }
-}
-
-/// [`of_products`] for one way to read pixels.
-///
-/// # Safety
-/// As for [`of_products`]; [`Place::way`] gives `WAY` for the window's words plus one.
-#[inline(always)]
-unsafe fn summed<const WAY: u32>(
-    at: &Place<'_>,
-    window: &Window,
-    team: Team,
-    products: &Products,
-) -> Sum {
     let ((first_word, first_step), rows) = (team.place(), team.rows());
     // Loads are aligned to words of memory: the row's taps shift instead of the pixels.
-    let ahead = if WAY == WORDS { at.ahead() } else { 0 };
-    let (spread, across) =
-        (at.spread(), if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 });
+    let ahead = if at.way() == WORDS { at.ahead() } else { 0 };
     let (words, steps) = ((window.cols + ahead + 3) >> 2, (window.rows + 3) >> 2);
     let mut sum = Sum::ZERO;
     let (mut term, mut columns_taps) = (opaque(0), products.taps);
@@ -543,19 +542,14 @@ unsafe fn summed<const WAY: u32>(
         let row_taps = columns_taps.wrapping_add(mul_wide(steps, COLUMN_BYTES as i32) as u64);
         let mut word = first_word;
         while word < words {
-            let columns = if WAY == ALONE { at.columns(at.left + 4 * word) } else { [0; 4] };
-            let first = at
-                .start
-                .wrapping_sub(at.ahead() as u64)
-                .wrapping_add(mul_wide(across, word) as u64);
+            let column = Column::new(at, at.left + 4 * word - ahead);
             let mut step = first_step;
             while step < steps {
                 let mut sums = [[0; COLUMN_DIGITS]; 4];
                 let end = step.saturating_add(rows * STEPS).min(steps);
                 while step < end {
                     // SAFETY: as the caller promised.
-                    let lines =
-                        unsafe { four_rows::<WAY>(at, window, (first, step), &spread, &columns) };
+                    let lines = unsafe { column.four_rows(at, window, step) };
                     let digits =
                         columns_taps.wrapping_add(mul_wide(step, COLUMN_BYTES as i32) as u64);
                     // SAFETY: as the caller promised.
@@ -586,35 +580,75 @@ unsafe fn summed<const WAY: u32>(
     sum
 }
 
-/// Four bytes of each of four rows, from row `4 * step` of the window on. The window's first row
-/// has them at address `first`; if WAY is ALONE, they are at `columns` of any row.
-///
-/// # Safety
-/// As for [`summed`].
-#[inline(always)]
-unsafe fn four_rows<const WAY: u32>(
-    at: &Place<'_>,
-    window: &Window,
-    (first, step): (u64, i32),
-    spread: &Spread,
-    columns: &[i64; 4],
-) -> [u32; 4] {
-    let (mut lines, mut i) = ([0; 4], 0);
-    while i < 4 {
-        // A row below the window repeats the last row; its digits are zeros.
-        let row = (4 * step + i as i32).min(window.rows - 1);
-        let from = first.wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
-        // SAFETY: as the caller promised.
-        lines[i] = unsafe {
-            match WAY {
-                WORDS => load_words::<1>(from)[0],
-                SPREAD => spread.load(from),
-                _ => at.bytes(at.top + row, columns),
-            }
-        };
-        i += 1;
+/// Four columns of the image.
+struct Column {
+    x: i32,
+    /// How they are read.
+    way: u32,
+    /// Their first word in row 0.
+    first: u64,
+    spread: Spread,
+}
+
+impl Column {
+    /// Columns from `x` on, for the window at a place.
+    #[inline(always)]
+    fn new(at: &Place<'_>, x: i32) -> Self {
+        let (way, spread) = (at.way(), at.spread());
+        let way = if at.has_words(way, x, x) { way } else { ALONE };
+        Self { x, way, first: at.word(x), spread }
     }
-    lines
+
+    /// Their bytes in four rows, from row `4 * step` of the window on.
+    ///
+    /// # Safety
+    /// As for [`of_products`].
+    #[inline(always)]
+    unsafe fn four_rows(&self, at: &Place<'_>, window: &Window, step: i32) -> [u32; 4] {
+        let stride = at.source.plane().row;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if at.is_inside && 4 * step + 4 <= window.rows && self.way != ALONE {
+                let first = (at.top + 4 * step) as i64 * stride;
+                return self.words([first, first + stride, first + 2 * stride, first + 3 * stride]);
+            }
+            // A row below the window repeats the last row; its digits are zeros.
+            let row = |i: i32| at.row(at.top + (4 * step + i).min(window.rows - 1));
+            let rows = [row(0), row(1), row(2), row(3)];
+            let starts = [rows[0].0, rows[1].0, rows[2].0, rows[3].0];
+            let lines = if self.way == ALONE {
+                let columns = at.columns(opaque(self.x));
+                let load = |row: i64| at.bytes(row, &columns);
+                [load(starts[0]), load(starts[1]), load(starts[2]), load(starts[3])]
+            } else {
+                self.words(starts)
+            };
+            let of = |line: u32, is_there: bool| if is_there { line } else { at.outside() };
+            [
+                of(lines[0], rows[0].1),
+                of(lines[1], rows[1].1),
+                of(lines[2], rows[2].1),
+                of(lines[3], rows[3].1),
+            ]
+        }
+    }
+
+    /// Their bytes in four rows, by the rows' offsets, if they are read as words.
+    ///
+    /// # Safety
+    /// As for [`of_products`]; the rows are in memory.
+    #[inline(always)]
+    unsafe fn words(&self, rows: [i64; 4]) -> [u32; 4] {
+        let at = rows.map(|row| self.first.wrapping_add(row as u64));
+        // SAFETY: as the caller promised; words of columns lie in the image.
+        unsafe {
+            if self.way == WORDS {
+                at.map(|at| load_words::<1>(at)[0])
+            } else {
+                at.map(|at| self.spread.load(at))
+            }
+        }
+    }
 }
 
 /// Adds the dot products of four bytes with each digit of four taps.
@@ -643,8 +677,8 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
 /// flag says whether there is a result.
 ///
 /// # Safety
-/// The pass has a list and describes allocated memory. The launch has [`BLOCK`] threads a block,
-/// [`SHARED`] bytes of shared memory and the blocks stated above.
+/// The pass has a list and describes allocated memory. The launch has [`Team::block`] threads a
+/// block, [`SHARED`] bytes of shared memory and the blocks stated above.
 #[inline(always)]
 unsafe fn each_result(
     pass: &Pass,

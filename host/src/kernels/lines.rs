@@ -436,7 +436,8 @@ impl LineJob<'_> {
     fn launch_rows(&self, stream: &mut Stream) -> crate::Result<()> {
         let Self { job, pass, even, marks, .. } = *self;
         let fit = &self.passes.rows;
-        let grid = grid(fit, marks.across as u32, marks.pairs as u32);
+        let grid =
+            grid(fit, marks.across as u32, (2 * marks.pairs as u32).div_ceil(fit.kernel.lines));
         for (term, (row, _)) in self.filter.products().iter().enumerate() {
             let make = || Ok((fit.numbers(&[row])?, ()));
             let numbers = job.taps.table(("spectra of rows", term), make)?.0 as *const f32;

@@ -3,8 +3,8 @@
 
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
-    BLOCK, BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING,
-    SHARED, TABLE_DIGITS, Team, resolve_products, resolve_table,
+    BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING, SHARED,
+    TABLE_DIGITS, Team, resolve_products, resolve_table,
 };
 
 use super::prepared::PassJob;
@@ -14,7 +14,10 @@ use crate::gpu::{launch::Grid, stream::Stream};
 
 /// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-    let grid = Grid { blocks: (blocks(job), 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
+    let grid = |team: Team| {
+        let (width, height) = team.block();
+        Grid { blocks: (blocks(job), 1, 1), block: (width, height, 1), shared: SHARED }
+    };
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = numerators(job)?;
     let fours = |count: i32| (count + 3) / 4;
@@ -31,13 +34,13 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
                 };
                 stream.enqueue(
                     resolve_products,
-                    grid,
+                    grid(team),
                     &(pass, window, products, near, divisor, team, planes),
                 )
             }
             None => stream.enqueue(
                 resolve_table,
-                grid,
+                grid(of_table),
                 &(pass, window, address, divisor, of_table, planes),
             ),
         }

@@ -20,6 +20,10 @@ use crate::device::*;
 /// Numbers of a line that a thread holds.
 pub(super) const EACH: usize = 16;
 
+/// Least warps of a block. Warps of a block are at nearly the same instruction, so more warps mean
+/// fewer misses of the instruction cache.
+pub(super) const WARPS: i32 = 8;
+
 /// Factors in a table for each thread: frequencies 1, 2, 3, 4, 8 and 12. The other factors are
 /// products of two of these.
 pub(super) const FACTORS: usize = 6;
@@ -108,6 +112,10 @@ impl<const R: usize, const J: i32> Line<R, J> {
     pub(super) const THREADS: i32 = 16 * R as i32;
     pub(super) const SIZE: i32 = 256 * R as i32;
     const RADIX: i32 = R as i32;
+    /// Warps that share J lines.
+    const WARPS: i32 = R as i32 * J / 2;
+    /// Groups of J lines in a block of [`WARPS`] warps, or of those of one group if they are more.
+    pub(super) const GROUPS: i32 = if Self::WARPS < WARPS { WARPS / Self::WARPS } else { 1 };
     /// The bits of k1 that move a row's elements to other banks.
     const MOVED: i32 = if J == 1 { 16 / R as i32 - 1 } else { 0 };
 
@@ -116,8 +124,21 @@ impl<const R: usize, const J: i32> Line<R, J> {
     pub(super) fn of_thread() -> Self {
         // Unsigned, so that division by a power of two is a shift.
         let (lane, lines) = (thread_x() as u32, J as u32);
-        let thread = (32 / J) * thread_y() + (lane / lines) as i32;
-        Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
+        let thread = (32 / J) * Self::warp() + (lane / lines) as i32;
+        let shared = Shared::dynamic().from(2 * Self::SIZE * J * Self::group());
+        Self { shared, thread, number: (lane % lines) as i32 }
+    }
+
+    /// The index of this warp among those that share its lines.
+    #[inline(always)]
+    fn warp() -> i32 {
+        if Self::GROUPS == 1 { thread_y() } else { thread_y() & (Self::WARPS - 1) }
+    }
+
+    /// The index of the warp's lines in the block: J lines are together in shared memory.
+    #[inline(always)]
+    pub(super) fn group() -> i32 {
+        if Self::GROUPS == 1 { 0 } else { (thread_y() as u32 / Self::WARPS as u32) as i32 }
     }
 
     /// The same place, opaque to the compiler: addresses are computed at their use, which saves
@@ -302,7 +323,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
     }
 
     /// The sums of two numbers over the line's threads, and the maxima of two others over the
-    /// block.
+    /// J lines.
     ///
     /// # Safety
     /// The whole block calls this; nobody needs the contents of shared memory any more.
@@ -312,7 +333,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         mut sums: [f32; 2],
         mut greatest: [f32; 2],
     ) -> ([f32; 2], [f32; 2]) {
-        let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, R as i32 * J / 2);
+        let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, Self::WARPS);
         // SAFETY: as the caller promised; one thread stores to each place, and a barrier precedes
         // the loads.
         unsafe {
@@ -327,10 +348,10 @@ impl<const R: usize, const J: i32> Line<R, J> {
             }
             barrier();
             if lane < J {
-                self.shared.store2(2 * (thread_y() * J + self.number), sums);
+                self.shared.store2(2 * (Self::warp() * J + self.number), sums);
             }
             if lane == 0 {
-                self.shared.store2(2 * (warps * J + thread_y()), greatest);
+                self.shared.store2(2 * (warps * J + Self::warp()), greatest);
             }
             barrier();
             // Each lane takes some warps' sums.

@@ -30,15 +30,15 @@ kernel! {
     /// The row pass for windows of one part, to a plane of f32. `numbers` has factors and spectra,
     /// as [`Lines`] says.
     fn spectra_1024_rows(pass: Pass, lines: Lines, numbers: *const f32) {
-        directive!(".maxntid 32, 2, 1");
-        directive!(".minnctapersm 16");
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 4");
         rows::<4, BYTES, false>(&pass, &lines, numbers)
     }
 
     /// As `spectra_1024_rows`, with lines of 2048 numbers.
     fn spectra_2048_rows(pass: Pass, lines: Lines, numbers: *const f32) {
-        directive!(".maxntid 32, 4, 1");
-        directive!(".minnctapersm 8");
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 4");
         rows::<8, BYTES, false>(&pass, &lines, numbers)
     }
 
@@ -160,8 +160,8 @@ host! {
 
     /// The kernels for rows.
     pub const ROWS: [LineKernel; 4] = [
-        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_1024_rows), false),
-        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_2048_rows), false),
+        LineKernel::of::<4, 4>(LineEntry::Whole(spectra_1024_rows), false),
+        LineKernel::of::<8, 2>(LineEntry::Whole(spectra_2048_rows), false),
         LineKernel::of::<16, 1>(LineEntry::Whole(spectra_4096_rows), false),
         LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_in_parts), true),
     ];
@@ -192,11 +192,15 @@ unsafe fn rows<const R: usize, const KIND: u32, const IN_PARTS: bool>(
     let (source, target) = (Source::new(pass), Target::new(pass));
     let region = &pass.region;
     let (from, end) = (region.x0 - first, step.min(region.x1 - first));
-    let mut y = (region.y0 & !1) + 2 * block_y();
-    while y < region.y1 {
+    let groups = Line::<R, 1>::GROUPS;
+    let mut y = (region.y0 & !1) + 2 * (groups * block_y() + Line::<R, 1>::group());
+    let last = (region.y1 - 1) & !1;
+    while y - 2 * Line::<R, 1>::group() < region.y1 {
         let line = line.here();
-        let pair = [source.row(y), source.row((y + 1).min(pass.height - 1))];
-        let is_pair = y + 1 < pass.height;
+        // Pairs below the region repeat its last pair and are not stored.
+        let above = y.min(last);
+        let pair = [source.row(above), source.row((above + 1).min(pass.height - 1))];
+        let is_pair = above + 1 < pass.height;
         // SAFETY: as the caller promised; only one thread stores to each place.
         unsafe {
             let (sums, squares) = line.filtered::<IN_PARTS>(lines, 1, numbers, |_, tap| {
@@ -219,14 +223,14 @@ unsafe fn rows<const R: usize, const KIND: u32, const IN_PARTS: bool>(
                 row += 1;
             }
             let (squares, greatest) = line.here().totals(squares, [0.0, greatest(&sums)]);
-            if line.thread == 0 {
+            if line.thread == 0 && y < region.y1 {
                 let mark = moved::<R>(lines, squares, greatest[1]);
                 store(lines.marks.place((y >> 1) - lines.marks.pair, block_x()), 0, mark);
             }
             // The next pair overwrites the same shared memory.
             barrier();
         }
-        y += 2 * grid_height();
+        y += 2 * groups * grid_height();
     }
 }
 
