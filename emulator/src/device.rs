@@ -367,79 +367,83 @@ pub(crate) fn copies_wait<const N: i32>() {
     machine::here().copies_wait(N as usize);
 }
 
-/// The block's dynamic shared memory, as an array of f32.
+/// The block's dynamic shared memory from an element on, as an array of f32.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared(());
+pub(crate) struct Shared(i32);
 
 impl Shared {
     pub(crate) fn dynamic() -> Self {
-        Self(())
+        Self(0)
     }
 
     pub(crate) fn in_register(self) -> Self {
         self
     }
 
+    pub(crate) fn after(self, first: i32) -> Self {
+        Self(self.0 + first)
+    }
+
     #[track_caller]
     pub(crate) unsafe fn load(self, index: i32) -> f32 {
-        let [word] = machine::here().load_shared(index);
+        let [word] = machine::here().load_shared(self.0 + index);
         f32::from_bits(word)
     }
 
     #[track_caller]
     pub(crate) unsafe fn load2(self, index: i32) -> [f32; 2] {
-        machine::here().load_shared(index).map(f32::from_bits)
+        machine::here().load_shared(self.0 + index).map(f32::from_bits)
     }
 
     #[track_caller]
     pub(crate) unsafe fn load4(self, index: i32) -> [f32; 4] {
-        machine::here().load_shared(index).map(f32::from_bits)
+        machine::here().load_shared(self.0 + index).map(f32::from_bits)
     }
 
     #[track_caller]
     pub(crate) unsafe fn load_word(self, index: i32) -> u32 {
-        let [word] = machine::here().load_shared(index);
+        let [word] = machine::here().load_shared(self.0 + index);
         word
     }
 
     #[track_caller]
     pub(crate) unsafe fn load_matrices(self, byte: i32) -> [u32; 4] {
-        machine::here().matrices(byte)
+        machine::here().matrices(4 * self.0 + byte)
     }
 
     #[track_caller]
     pub(crate) unsafe fn copy4(self, index: i32, from: *const f32) {
-        machine::here().copy::<4>(index, from.addr());
+        machine::here().copy::<4>(self.0 + index, from.addr());
     }
 
     #[track_caller]
     pub(crate) unsafe fn copy1(self, index: i32, from: *const f32) {
-        machine::here().copy::<1>(index, from.addr());
+        machine::here().copy::<1>(self.0 + index, from.addr());
     }
 
     #[track_caller]
     pub(crate) unsafe fn store(self, index: i32, value: f32) {
-        machine::here().store_shared(index, [value.to_bits()]);
+        machine::here().store_shared(self.0 + index, [value.to_bits()]);
     }
 
     #[track_caller]
     pub(crate) unsafe fn store2(self, index: i32, values: [f32; 2]) {
-        machine::here().store_shared(index, values.map(f32::to_bits));
+        machine::here().store_shared(self.0 + index, values.map(f32::to_bits));
     }
 
     #[track_caller]
     pub(crate) unsafe fn store4(self, index: i32, values: [f32; 4]) {
-        machine::here().store_shared(index, values.map(f32::to_bits));
+        machine::here().store_shared(self.0 + index, values.map(f32::to_bits));
     }
 
     #[track_caller]
     pub(crate) unsafe fn store_u8(self, byte: i32, value: u32) {
-        machine::here().store_shared_part::<1>(byte, value);
+        machine::here().store_shared_part::<1>(4 * self.0 + byte, value);
     }
 
     #[track_caller]
     pub(crate) unsafe fn store_u16(self, byte: i32, value: u32) {
-        machine::here().store_shared_part::<2>(byte, value);
+        machine::here().store_shared_part::<2>(4 * self.0 + byte, value);
     }
 }
 

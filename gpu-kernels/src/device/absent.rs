@@ -158,7 +158,7 @@ impl Shared {
         self
     }
 
-    pub(crate) fn from(self, _: i32) -> Self {
+    pub(crate) fn after(self, _: i32) -> Self {
         self
     }
 

@@ -836,10 +836,10 @@ impl Shared {
         Self(self.0.wrapping_add(first_tap() as u32))
     }
 
-    /// The memory from element `index` on.
+    /// The memory from element `first` on.
     #[inline(always)]
-    pub(crate) fn from(self, index: i32) -> Self {
-        Self(self.0.wrapping_add(4 * index as u32))
+    pub(crate) fn after(self, first: i32) -> Self {
+        Self(self.0.wrapping_add(4 * first as u32))
     }
 
     /// Reads element `index`.

@@ -125,7 +125,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         // Unsigned, so that division by a power of two is a shift.
         let (lane, lines) = (thread_x() as u32, J as u32);
         let thread = (32 / J) * Self::warp() + (lane / lines) as i32;
-        let shared = Shared::dynamic().from(2 * Self::SIZE * J * Self::group());
+        let shared = Shared::dynamic().after(2 * Self::SIZE * J * Self::group());
         Self { shared, thread, number: (lane % lines) as i32 }
     }
 
@@ -361,7 +361,8 @@ impl<const R: usize, const J: i32> Line<R, J> {
                 totals = [totals[0] + a, totals[1] + b];
                 warp += lanes;
             }
-            greatest = self.shared.load2(2 * (warps * J + (lane & (warps - 1))));
+            let place = warps * J + (lane & (warps - 1));
+            greatest = self.shared.load2(2 * place);
             let mut apart = 16;
             while apart > 0 {
                 greatest =
