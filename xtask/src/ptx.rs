@@ -104,8 +104,6 @@ const SLACK: u32 = 8;
 /// | three channels, 7x7 | 687 | 663 |
 /// | four channels, 7x7 | 947 | 914 |
 ///
-/// - `resolve_` spills values that a thread needs once for a result, most of them on compute
-///   capability 7.5, so that most blocks run at the same time.
 /// - `matrix_` spills a few registers around its loop over tiles, none in the loop over taps.
 /// - `gradient_flat_c4` spills 32 bytes.
 /// - Kernels for 16 bits spill for small windows on compute capability 7.5, and for fused 7 and 9.
@@ -123,7 +121,7 @@ const SLACK: u32 = 8;
 ///   capability 7.5.
 ///
 /// Entries without two times above were measured only with their spills.
-const SPILLS: [(&str, u32); 22] = [
+const SPILLS: [(&str, u32); 21] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -134,7 +132,6 @@ const SPILLS: [(&str, u32); 22] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("resolve_", 112),
     ("passes_", 192),
     ("fourier_stored_", 160),
     ("fourier_bytes_64", 28),

@@ -211,7 +211,7 @@ kernel! {
 
     /// Resolves the results in the pass's list by products.
     fn resolve_products(pass: Pass, window: Window, products: Products, near: Near, divisor: Divisor, team: Team, planes: i32) {
-        directive!(".maxnreg 112");
+        directive!(".maxnreg 128");
         let_next_kernel_begin();
         each_result(&pass, &window, team, planes, |at, is_there| {
             let (mut byte, mut is_open) = (0, is_there);
