@@ -176,9 +176,20 @@ const CPU: &[CpuRow] = &[
 /// 4 sigma.
 const CPU_WIDE_TAPS: [usize; 3] = [161, 401, 801];
 
-/// The wide Gaussians' stored types and channels, with the goal as a fraction of OpenCV's time.
-const CPU_WIDE: [(Stored, usize, f64); 3] =
-    [(Stored::F32, 1, 0.5), (Stored::U8, 1, 0.5), (Stored::U8, 3, 0.5)];
+/// The wide Gaussians' stored types and channels, with the goal as a fraction of OpenCV's time, and
+/// checksums.
+#[rustfmt::skip]
+const CPU_WIDE: [(Stored, usize, f64, [u64; 3]); 3] = [
+    (Stored::F32, 1, 0.5, [
+        0x1d43_1680_c64e_5e46, 0xaac5_9f90_c007_9ff8, 0xed7a_3714_6c2f_58df,
+    ]),
+    (Stored::U8, 1, 0.5, [
+        0xf13c_c601_4d1c_b165, 0xff6a_5298_db7e_8ddd, 0x980b_ce87_8aee_6e86,
+    ]),
+    (Stored::U8, 3, 0.5, [
+        0xbba0_a20c_dd02_8659, 0x018a_b531_757f_bb00, 0x8c57_d5d0_0e05_36e2,
+    ]),
+];
 
 /// Rows of the third table that share an image: (images, columns and rows of each), (stored type,
 /// channels, type of the results), filters.
@@ -283,8 +294,10 @@ pub fn cases() -> Vec<Case> {
         (0..CPU_TAPS.len())
             .map(move |i| on_cpu(stored, channels, form, CPU_TAPS[i], goals[i], sums[i]))
     });
-    let cpu_wide = CPU_WIDE.iter().flat_map(|&(stored, channels, goal)| {
-        CPU_WIDE_TAPS.map(|taps| on_cpu(stored, channels, Form::Gaussian, taps, goal, None))
+    let cpu_wide = CPU_WIDE.iter().flat_map(|&(stored, channels, goal, sums)| {
+        (0..CPU_WIDE_TAPS.len()).map(move |i| {
+            on_cpu(stored, channels, Form::Gaussian, CPU_WIDE_TAPS[i], goal, Some(sums[i]))
+        })
     });
     let pictures = PICTURES.iter().flat_map(
         |&((images, width, height), (stored, channels, target), filters)| {
