@@ -321,7 +321,7 @@ impl<'a> Place<'a> {
         self.start as i32 & 3
     }
 
-    /// How pixels can be read, where enough of the image is beside them.
+    /// How pixels are read where [`Place::has_words`] holds.
     #[inline(always)]
     fn way(&self) -> u32 {
         let Plane { row, pixel, .. } = *self.source.plane();
@@ -366,7 +366,7 @@ impl<'a> Place<'a> {
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
     }
 
-    /// The byte offset of the row that the border rule gives for `y`, and whether there is one.
+    /// The byte offset of the row that the border rule gives for `y`, and whether the image has it.
     /// If memory lacks that row, no result needs it. The nearest row in memory stands in.
     #[inline(always)]
     fn row(&self, y: i32) -> (i64, bool) {
@@ -378,7 +378,7 @@ impl<'a> Place<'a> {
     /// Four pixels outside the image.
     #[inline(always)]
     fn outside(&self) -> u32 {
-        (self.source.pass.outside as u32).wrapping_mul(0x0101_0101)
+        self.source.pass.outside as u32 * 0x0101_0101
     }
 
     /// The byte at a row and a column of the image, by their offsets.
@@ -391,18 +391,19 @@ impl<'a> Place<'a> {
         if is_there { byte } else { self.source.pass.outside as u32 }
     }
 
-    /// Four bytes of a row, as a word.
+    /// Four bytes of a row from [`Place::row`], as a word.
     #[inline(always)]
-    unsafe fn bytes(&self, row: i64, columns: &[i64; 4]) -> u32 {
+    unsafe fn bytes(&self, (row, is_there): (i64, bool), columns: &[i64; 4]) -> u32 {
         // SAFETY: as the caller promised.
-        unsafe {
+        let word = unsafe {
             joined([
                 self.byte(row, columns[0]),
                 self.byte(row, columns[1]),
                 self.byte(row, columns[2]),
                 self.byte(row, columns[3]),
             ])
-        }
+        };
+        if is_there { word } else { self.outside() }
     }
 
     /// The offsets of four columns from `x` on.
@@ -421,7 +422,7 @@ unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i6
     // SAFETY: as the caller promised.
     unsafe {
         let way = at.way();
-        // The words that hold a row's bytes may be one more.
+        // A row that begins inside a word takes one word more.
         let words = if way == WORDS { window.words() } else { window.words() - 1 };
         let has_words = at.is_inside && at.has_words(way, at.left, at.left + 4 * words);
         match if has_words { way } else { ALONE } {
@@ -472,11 +473,7 @@ unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, tap
                                 funnel(low, high, bits)
                             }
                             SPREAD => spread.load(from),
-                            _ => {
-                                let (from, is_there) = at.row(at.top + row);
-                                let bytes = at.bytes(from, &columns);
-                                if is_there { bytes } else { at.outside() }
-                            }
+                            _ => at.bytes(at.row(at.top + row), &columns),
                         }
                     };
                     let is_there = row + i as i32 * rows < window.rows;
@@ -615,25 +612,18 @@ impl Column {
             // A row below the window repeats the last row; its digits are zeros.
             let row = |i: i32| at.row(at.top + (4 * step + i).min(window.rows - 1));
             let rows = [row(0), row(1), row(2), row(3)];
-            let starts = [rows[0].0, rows[1].0, rows[2].0, rows[3].0];
-            let lines = if self.way == ALONE {
+            if self.way == ALONE {
+                // Opaque, so that the offsets are computed here and need no registers elsewhere.
                 let columns = at.columns(opaque(self.x));
-                let load = |row: i64| at.bytes(row, &columns);
-                [load(starts[0]), load(starts[1]), load(starts[2]), load(starts[3])]
-            } else {
-                self.words(starts)
-            };
-            let of = |line: u32, is_there: bool| if is_there { line } else { at.outside() };
-            [
-                of(lines[0], rows[0].1),
-                of(lines[1], rows[1].1),
-                of(lines[2], rows[2].1),
-                of(lines[3], rows[3].1),
-            ]
+                return rows.map(|row| at.bytes(row, &columns));
+            }
+            let words = self.words(rows.map(|(start, _)| start));
+            let line = |i: usize| if rows[i].1 { words[i] } else { at.outside() };
+            [line(0), line(1), line(2), line(3)]
         }
     }
 
-    /// Their bytes in four rows, by the rows' offsets, if they are read as words.
+    /// Their bytes in four rows, read as words. The rows are given by their byte offsets.
     ///
     /// # Safety
     /// As for [`of_products`]; the rows are in memory.
