@@ -22,7 +22,7 @@ pub(super) const EACH: usize = 16;
 
 /// Least warps of a block. Warps of a block are at nearly the same instruction, so more warps mean
 /// fewer misses of the instruction cache.
-pub(super) const WARPS: i32 = 8;
+const BLOCK_WARPS: i32 = 8;
 
 /// Factors in a table for each thread: frequencies 1, 2, 3, 4, 8 and 12. The other factors are
 /// products of two of these.
@@ -114,8 +114,9 @@ impl<const R: usize, const J: i32> Line<R, J> {
     const RADIX: i32 = R as i32;
     /// Warps that share J lines.
     const WARPS: i32 = R as i32 * J / 2;
-    /// Groups of J lines in a block of [`WARPS`] warps, or of those of one group if they are more.
-    pub(super) const GROUPS: i32 = if Self::WARPS < WARPS { WARPS / Self::WARPS } else { 1 };
+    /// Groups of J lines in a block.
+    pub(super) const GROUPS: i32 =
+        if Self::WARPS < BLOCK_WARPS { BLOCK_WARPS / Self::WARPS } else { 1 };
     /// The bits of k1 that move a row's elements to other banks.
     const MOVED: i32 = if J == 1 { 16 / R as i32 - 1 } else { 0 };
 
@@ -135,7 +136,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
         if Self::GROUPS == 1 { thread_y() } else { thread_y() & (Self::WARPS - 1) }
     }
 
-    /// The index of the warp's lines in the block: J lines are together in shared memory.
+    /// The index of this warp's group of J lines. Each group has its own part of shared memory.
     #[inline(always)]
     pub(super) fn group() -> i32 {
         if Self::GROUPS == 1 { 0 } else { (thread_y() as u32 / Self::WARPS as u32) as i32 }
@@ -323,7 +324,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
     }
 
     /// The sums of two numbers over the line's threads, and the maxima of two others over the
-    /// J lines.
+    /// group's lines.
     ///
     /// # Safety
     /// The whole block calls this; nobody needs the contents of shared memory any more.
@@ -361,8 +362,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
                 totals = [totals[0] + a, totals[1] + b];
                 warp += lanes;
             }
-            let place = warps * J + (lane & (warps - 1));
-            greatest = self.shared.load2(2 * place);
+            greatest = self.shared.load2(2 * (warps * J + (lane & (warps - 1))));
             let mut apart = 16;
             while apart > 0 {
                 greatest =

@@ -9,9 +9,9 @@
 //! parts: registers add the spectra of their products before one inverse transform. The columns of
 //! two terms are added in the same manner.
 //!
-//! Threads: 16 R threads share a line (`line.rs`). A block of the row pass takes one pair of rows;
-//! a block of the column pass takes J = 32 / R neighbouring pairs of columns, so that a warp has
-//! all threads of one k1. Order of sums: fixed by the transforms. Error: see
+//! Threads: 16 R threads share a line (`line.rs`). A block of the row pass takes 16 / R pairs of
+//! rows; a block of the column pass takes J = 32 / R neighbouring pairs of columns, so that a warp
+//! has all threads of one k1. Order of sums: fixed by the transforms. Error: see
 //! `host/src/kernels/lines.rs`. For each tile of a pair of rows the row pass stores a mark: a bound
 //! of its error in a sum. The column pass takes the maximum over its rows. Limits: one channel of a
 //! plane at a time; copies at the border are left to `keep.rs`; the intermediate image is f32, with
@@ -145,9 +145,10 @@ host! {
     }
 
     impl LineKernel {
-        const fn of<const R: usize, const J: u32>(entry: LineEntry, in_parts: bool) -> Self {
-            let (size, threads) = (256 * R, 16 * R as u32 * J);
-            Self { entry, size, in_parts, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
+        const fn of<const R: usize, const J: i32>(entry: LineEntry, in_parts: bool) -> Self {
+            let (size, pairs) = (256 * R, (J * Line::<R, J>::GROUPS) as u32);
+            let (block, shared) = ((32, R as u32 * pairs / 2), 8 * size as u32 * pairs);
+            Self { entry, size, in_parts, block, lines: 2 * pairs, shared }
         }
 
         /// The frequency of number `n` of thread `t`.
@@ -160,8 +161,8 @@ host! {
 
     /// The kernels for rows.
     pub const ROWS: [LineKernel; 4] = [
-        LineKernel::of::<4, 4>(LineEntry::Whole(spectra_1024_rows), false),
-        LineKernel::of::<8, 2>(LineEntry::Whole(spectra_2048_rows), false),
+        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_1024_rows), false),
+        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_2048_rows), false),
         LineKernel::of::<16, 1>(LineEntry::Whole(spectra_4096_rows), false),
         LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_in_parts), true),
     ];
