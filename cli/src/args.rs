@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::channels::Chosen;
 use crate::codec::options::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
@@ -124,6 +125,12 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 
+    /// Filter only these channels and copy the others: the names in an exr, or of its layers or
+    /// parts; R, G, B, Y (grey), C, M, K, A (alpha) or numbers from 1 elsewhere. A format without
+    /// names gets the chosen channels of an exr
+    #[arg(long, value_name = "NAME,..", help_heading = "Filter")]
+    pub(crate) channels: Option<Chosen>,
+
     #[arg(
         long,
         help = format!("Rule for pixels outside the picture: {}", Border::NAMES),
@@ -220,6 +227,8 @@ The file says what a fourth sample is: straight alpha (png, webp, gif), alpha by
 (exr, tif), or another band (tif), which is filtered like the colours and stays a band. Colours are converted to the output
 format's type of alpha; a format without room for a band refuses it. Arrays do not say what their channels are: all are
 filtered, unless --alpha is given.
+All parts, layers and channels of an exr are filtered and written under their names, in their types; --channels filters some
+and copies the others. Formats without names get R, G, B and A, or the chosen channels; a note names the rest.
 Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where the shape does not.
 Their values may have any type but complex, either byte order, and C or Fortran order; every channel is filtered. Values
 other than u8, u16, f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; i64 and u64
@@ -246,6 +255,7 @@ Examples:
   apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter anim.gif frame3.png --page 3 --filter sharpen
+  apron filter render.exr soft.exr --channels diffuse --filter gaussian:2
   apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --format y4m --filter gaussian:2 | ffmpeg -i - out.mp4
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";

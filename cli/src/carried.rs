@@ -44,6 +44,8 @@ pub(crate) enum Value {
     Comment(Vec<u8>),
     /// IPTC data.
     Iptc(Vec<u8>),
+    /// An attribute of OpenEXR, which the headers of the document's parts hold.
+    Attribute,
 }
 
 /// The property of a picture that must stay the same for metadata to stay true.

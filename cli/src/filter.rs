@@ -22,10 +22,10 @@ use crate::notes::{self, Note};
 use crate::output::report;
 use crate::picture::{Document, Picture, Pixels, Stored};
 use crate::replace::clean_up_on_signals;
-use crate::scaling::{Cut, is_integer, may_give_nan, nans, white};
+use crate::scaling::{Cut, Scaling, is_integer, may_give_nan, nans, white};
 use crate::steps;
 use crate::task::Task;
-use crate::{files, frames, stream, video};
+use crate::{codec, files, frames, stream, video};
 
 /// The outcome for a picture that did not fail.
 enum Done {
@@ -280,6 +280,22 @@ impl Task<'_> {
         format: &FileFormat,
         (notes, ran): (&mut Vec<Note>, &mut Vec<String>),
     ) -> Result<Document> {
+        let fail = |reason: String| Failure::at(&job.input, reason);
+        let chosen = self.args.channels.as_ref();
+        let mut document = if format.holds_inks() {
+            document
+        } else {
+            let in_rgb = document.map(Picture::in_rgb);
+            in_rgb.map_err(|error| Failure::at(&job.input, error))?
+        };
+        if let Some(chosen) = chosen {
+            chosen.check(&document.pages).map_err(fail)?;
+        }
+        if !format.holds_names() {
+            let before = document.notes.len();
+            document = document.shown(chosen, format.name(), format.holds).map_err(fail)?;
+            document.notes.drain(before..).for_each(|text| note(notes, text));
+        }
         format.check_pages(&document).map_err(|reason| Failure::at(&job.output, reason))?;
         document.map(|page| self.page(page, job, format, (&mut *notes, &mut *ran)))
     }
@@ -331,6 +347,9 @@ impl Task<'_> {
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
         let Self { args, pipeline, .. } = self;
         let [plan] = pipeline.plans() else { return Ok(None) };
+        if args.channels.is_some() {
+            return Ok(None);
+        }
         let Some(array) =
             Array::open(&job.input, args).filter(|array| array.goes_into(format, &args.writing))
         else {
@@ -368,25 +387,79 @@ impl Task<'_> {
         Ok(Some(Done::Written(notes, line)))
     }
 
-    /// Filters one page into the type to write. Adds to the notes, and to the list of variants that
-    /// ran.
+    /// Filters one page into the type to write: all channels, or those that `--channels` names.
+    /// Adds to the notes, and to the list of variants that ran.
     fn page(
         &self,
+        mut page: Picture,
+        job: &Job,
+        format: &FileFormat,
+        lists: (&mut Vec<Note>, &mut Vec<String>),
+    ) -> Result<Picture> {
+        let args = self.args;
+        let fail = |reason: String| Failure::at(&job.input, reason);
+        let held = |scalar, colours, extras: &_| {
+            let checked = format.check(scalar, colours, extras);
+            checked.map_err(|reason| Failure::at(&job.output, reason))
+        };
+        let source = page.pixels.scalar();
+        let chosen = args.channels.as_ref().map(|chosen| chosen.of(&page));
+        let Some(chosen) = chosen.filter(|chosen| chosen.contains(&false)) else {
+            let (channels, colours) = (page.pixels.shape().channels, page.colours());
+            let meaning = Meaning::of(channels, &page.extras, args.alpha);
+            held(args.output_type.unwrap_or(source), colours, &meaning.extras)?;
+            return self.results(page, meaning, job, format, lists);
+        };
+        if !chosen.contains(&true) && !page.named.is_empty() {
+            return Ok(page);
+        }
+        held(source, page.colours(), &page.extras)?;
+        if page.extras.iter().any(|&extra| format.alpha(extra) != extra) {
+            return Err(fail(format!(
+                "--channels copies the other channels, and {} has another kind of alpha: write \
+                 the input's format",
+                format.name()
+            )));
+        }
+        if args.output_type.is_some_and(|target| target != source) {
+            return Err(fail(
+                "--channels copies the other channels as they are: leave --output-type out"
+                    .to_owned(),
+            ));
+        }
+        if !chosen.contains(&true) {
+            return Ok(page);
+        }
+        let part = page.picked(&chosen).map_err(fail)?;
+        let meaning = Meaning::of(part.pixels.shape().channels, &part.extras, args.alpha);
+        let result = self.results(part, meaning, job, format, lists)?;
+        if result.stored != page.stored || !page.replace(&chosen, &result.pixels) {
+            return Err(fail(
+                "--channels copies the other channels as they are, so the results must have \
+                 their type: leave out --alpha drop and flatten, and --scale"
+                    .to_owned(),
+            ));
+        }
+        if args.scaling != Scaling::default() {
+            page.meta.values_changed();
+        }
+        Ok(page)
+    }
+
+    /// Filters all channels of a picture into the type to write.
+    fn results(
+        &self,
         page: Picture,
+        meaning: Meaning,
         job: &Job,
         format: &FileFormat,
         (notes, ran): (&mut Vec<Note>, &mut Vec<String>),
     ) -> Result<Picture> {
         let Self { args, pipeline, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
-        let page = if format.holds_inks() { page } else { page.in_rgb().map_err(failed)? };
-        let (colours, last) = (page.colours(), page.pixels.shape().channels - 1);
-        let meaning = Meaning::of(last + 1, &page.extras, args.alpha);
+        let last = page.pixels.shape().channels - 1;
         let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
-        format
-            .check(target, colours, &meaning.extras)
-            .map_err(|reason| Failure::at(&job.output, reason))?;
         let (by_alpha, said) = format.meets(&meaning);
         let (finish, scaled) = args
             .scaling
@@ -467,12 +540,20 @@ impl Task<'_> {
                 notes::add(notes, Note::Cut(cut));
             }
         }
+        let mut named = page.named;
+        if let (Some((at, _)), None, false) = (meaning.treated, meaning.kept, named.is_empty()) {
+            named.remove(at);
+        }
+        if args.output_type.is_some() || stored != page.stored {
+            let kind = codec::sample_type(target, stored);
+            named.iter_mut().for_each(|it| it.channel.sample_type = kind);
+        }
         let extras = meaning.extras.into_iter().map(|extra| format.alpha(extra)).collect();
         let mut meta = page.meta;
         if finish.is_some() || target != source || stored != page.stored {
             meta.values_changed();
         }
-        Ok(Picture { pixels: result, stored, extras, meta, ..page })
+        Ok(Picture { pixels: result, stored, extras, named, meta, ..page })
     }
 }
 

@@ -76,6 +76,7 @@ pub(crate) enum Encode {
     Tiff,
     WebP,
     Gif,
+    Exr,
     /// By an encoder of the `image` crate.
     Other(Encoded),
     /// Frame by frame, from a video alone.
@@ -86,7 +87,7 @@ pub(crate) enum Encode {
 /// `cli/README.md` with this one.
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
-    use Scalar::{F32, U8, U16};
+    use Scalar::{F16, F32, U8, U16};
     // Formats without `behind` have straight alpha, by definition or because readers take it so.
     &[
         FileFormat {
@@ -193,9 +194,9 @@ pub(crate) const FORMATS: &[FileFormat] = {
         },
         FileFormat {
             extensions: &["exr"],
-            holds: |scalar, channels| scalar == F32 && matches!(channels, 3 | 4),
+            holds: |scalar, channels| matches!(scalar, F16 | F32) && channels <= 4,
             extras: Extras::Alpha(Extra::Premultiplied),
-            encode: Encode::Other(Encoded::Exr),
+            encode: Encode::Exr,
             ..PLAIN
         },
         FileFormat {
@@ -269,6 +270,7 @@ impl FileFormat {
             Encode::Tiff => codec::write_tiff(document, out, options),
             Encode::WebP => codec::write_webp(document, out),
             Encode::Gif => codec::write_gif(document, out),
+            Encode::Exr => codec::write_exr(document, out),
             Encode::Other(encoded) => codec::write_other(document, out, encoded),
             Encode::Video => Err("y4m holds a video, no pictures".to_owned()),
         }
@@ -277,6 +279,11 @@ impl FileFormat {
     /// Whether files hold a video instead of pictures.
     pub(crate) fn is_video(&self) -> bool {
         matches!(self.encode, Encode::Video)
+    }
+
+    /// Whether files hold any number of channels by name.
+    pub(crate) fn holds_names(&self) -> bool {
+        matches!(self.encode, Encode::Exr)
     }
 
     /// Whether files have no header.
@@ -304,6 +311,7 @@ impl FileFormat {
         match self.encode {
             Encode::Array => true,
             Encode::Tiff => stored != Stored::Bool,
+            Encode::Exr => stored == Stored::U32,
             _ => false,
         }
     }
@@ -312,6 +320,7 @@ impl FileFormat {
     pub(crate) fn check_pages(&self, document: &Document) -> Result<(), String> {
         let several = |format: &&Self| format.pages != Several::No;
         if document.pages.len() == 1
+            || !document.parts.is_empty()
             || self.pages == Several::Any
             || self.pages != Several::No && document.uniform()
         {
@@ -413,7 +422,7 @@ impl FileFormat {
             (Encode::Tiff, Value::InkTag(..)) => ink,
             (Encode::Tiff, Value::Tag(..) | Value::Iptc(_)) => true,
             (Encode::Jpeg, Value::Comment(data) | Value::Iptc(data)) => codec::fits_jpeg(data),
-            (Encode::Gif, Value::Comment(_)) => true,
+            (Encode::Gif, Value::Comment(_)) | (Encode::Exr, Value::Attribute) => true,
             _ => false,
         }
     }

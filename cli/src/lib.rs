@@ -5,6 +5,7 @@
 
 mod args;
 mod carried;
+mod channels;
 mod chunks;
 mod codec;
 mod ends;

@@ -1,11 +1,13 @@
 //! Pictures in memory: the pixels, and the metadata of a file.
 
 use apron::{Extra, Image, Number, Pixel, Scalar, Shape, threads};
+use exr::meta::header::Header;
 use half::f16;
 use image::ExtendedColorType;
 use image::metadata::Orientation;
 
 use crate::carried::{Carried, Kind};
+use crate::channels::Named;
 use crate::extra;
 use crate::meta::{Meta, Resolution};
 use crate::spread::{chunk, threads_for};
@@ -236,6 +238,8 @@ pub(crate) struct Picture {
     pub(crate) stored: Option<Stored>,
     /// The time for which an animation shows the picture, in milliseconds.
     pub(crate) delay: Option<f64>,
+    /// The channels of an OpenEXR file that these are; empty for all other formats.
+    pub(crate) named: Vec<Named>,
     pub(crate) meta: Meta,
 }
 
@@ -244,7 +248,15 @@ impl Picture {
     pub(crate) fn new(pixels: Pixels) -> Self {
         let channels = pixels.shape().channels;
         let (channel_axis, extras) = (channels > 1, extra::of_array(channels));
-        Self { pixels, extras, channel_axis, stored: None, delay: None, meta: Meta::default() }
+        Self {
+            pixels,
+            extras,
+            channel_axis,
+            stored: None,
+            delay: None,
+            named: Vec::new(),
+            meta: Meta::default(),
+        }
     }
 
     /// A description such as "512x512 RGB u8".
@@ -341,6 +353,8 @@ pub(crate) struct Document {
     pub(crate) plays: Option<u32>,
     /// Whether an array has an axis for its slices, even for a single one.
     pub(crate) slice_axis: bool,
+    /// The headers of an OpenEXR file's parts; empty for all other formats.
+    pub(crate) parts: Vec<Header>,
     /// Messages to the user about losses in reading.
     pub(crate) notes: Vec<String>,
 }
@@ -348,7 +362,8 @@ pub(crate) struct Document {
 impl Document {
     /// The pages of one file.
     pub(crate) fn of(pages: Vec<Picture>) -> Self {
-        Self { slice_axis: pages.len() > 1, pages, plays: None, notes: Vec::new() }
+        let slice_axis = pages.len() > 1;
+        Self { slice_axis, pages, plays: None, parts: Vec::new(), notes: Vec::new() }
     }
 
     pub(crate) fn first(&self) -> &Picture {

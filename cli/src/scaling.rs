@@ -13,7 +13,7 @@ use crate::spread::{chunk, threads_for};
 
 /// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is
 /// added.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct Scaling {
     /// How to convert values to another type: full (the whole range of one type becomes that of the
     /// other; the range of floats is 0 to 1), none (keep the values) or MIN..MAX (MIN becomes 0,

@@ -1,6 +1,6 @@
 //! Pictures in files, through the tool alone: every format passes its contents on to the next.
-//! Where Python has the libraries, `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`
-//! check them with other programs.
+//! Where Python has the libraries, `scipy/codecs.py`, `scipy/animations.py`, `scipy/metadata.py`,
+//! `scipy/extra.py` and `scipy/exr.py` check them with other programs.
 
 use std::ffi::OsString;
 
@@ -13,13 +13,14 @@ const SCRIPT: &str = include_str!("../scipy/codecs.py");
 const ANIMATIONS: &str = include_str!("../scipy/animations.py");
 const EXTRA: &str = include_str!("../scipy/extra.py");
 const METADATA: &str = include_str!("../scipy/metadata.py");
+const OPENEXR: &str = include_str!("../scipy/exr.py");
 
 /// The Python with the libraries for checks, or the reason why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, tifffile, PIL.Image")
 }
 
-/// As [`probe`], for the checks of extra samples after the colours.
+/// As [`probe`], for the checks of extra samples after the colours and of OpenEXR.
 pub(crate) fn probe_extra() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, OpenEXR, scipy.ndimage, tifffile, PIL.Image")
 }
@@ -44,6 +45,7 @@ pub(crate) fn trials(
         by("codecs::animations", ANIMATIONS, python),
         by("codecs::extra_samples", EXTRA, of_extra),
         by("codecs::metadata", METADATA, python),
+        by("codecs::openexr", OPENEXR, of_extra),
     ]
 }
 

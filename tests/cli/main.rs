@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 4 tests");
         }
         if let Err(reason) = &of_extra {
-            println!("OpenEXR: SKIP ({reason}), 1 test");
+            println!("OpenEXR: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &ffmpeg {
             println!("ffmpeg: SKIP ({reason}), 1 test");

@@ -624,10 +624,11 @@ def headers(tool):
     table = struct.unpack(f"<{count}Q", data[at + 1 : at + 1 + 8 * count])
     moved = struct.pack(f"<{count}Q", *(place + len(own) for place in table))
     (tool / "in.exr").write_bytes(data[:at] + own + b"\0" + moved + data[at + 1 + 8 * count :])
-    for target in ("out.exr", "out.tif"):
-        said = tool.run("in.exr", target)
-        for words in ("chromaticities", "owner", "whiteLuminance"):
-            tool.true(words in said, f"{words} to {target}: {said}")
+    said = tool.run("in.exr", "out.tif")
+    tool.same(tool.run("in.exr", "out.exr"), "", "EXR attributes")
+    for words in ("chromaticities", "owner", "whiteLuminance"):
+        tool.true(words in said, f"{words} to TIFF: {said}")
+        tool.true(words.encode() in (tool / "out.exr").read_bytes(), f"{words} to EXR")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ use std::io::{Read, SeekFrom};
 use image::ImageFormat;
 
 use super::io::{Sink, Source};
-use crate::carried::{Carried, Kind, printable};
+use crate::carried::{Carried, Kind, RestsOn, Value, printable};
 use crate::meta::{Meta, Resolution};
 
 /// Maximum number of header bytes to read.
@@ -122,8 +122,7 @@ fn has_comment(head: &[u8]) -> bool {
     false
 }
 
-/// The attributes of an OpenEXR's first header, except those that the decoder uses and the encoder
-/// writes.
+/// The attributes of an OpenEXR's first header, except those that describe its pixels.
 fn attributes(head: &[u8]) -> Vec<Carried> {
     let mut found = Vec::new();
     let mut rest = head.get(8..).unwrap_or_default();
@@ -137,12 +136,15 @@ fn attributes(head: &[u8]) -> Vec<Carried> {
         let used = match name {
             b"channels" | b"compression" | b"dataWindow" | b"displayWindow" | b"lineOrder"
             | b"chunkCount" => true,
-            b"tiles" | b"type" | b"version" | b"name" => true,
+            b"tiles" | b"type" | b"version" | b"name" | b"preview" | b"dwaCompressionLevel" => true,
             b"pixelAspectRatio" | b"screenWindowWidth" => *value == 1f32.to_le_bytes(),
             b"screenWindowCenter" => *value == [0; 8],
             _ => false,
         };
-        found.extend((!used).then(|| Carried::left_out(Kind::ExrAttribute, printable(name))));
+        found.extend((!used).then(|| {
+            let name = printable(name);
+            Carried::new(Kind::ExrAttribute, name, Value::Attribute, RestsOn::Nothing)
+        }));
         rest = &after[value.len()..];
     }
     found

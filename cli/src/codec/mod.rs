@@ -1,5 +1,6 @@
 //! Picture files, one module for each format: reading all pages, and writing.
 
+mod exr;
 mod frames;
 mod gif;
 mod headers;
@@ -23,6 +24,7 @@ use self::options::Reading;
 use crate::picture::Document;
 use crate::video;
 
+pub(crate) use self::exr::{sample_type, write as write_exr};
 pub(crate) use io::zeroes;
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
@@ -79,6 +81,7 @@ fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) ->
         Some(ImageFormat::Gif) => gif::read(source, options),
         Some(ImageFormat::WebP) => webp::read(source, options),
         Some(ImageFormat::Tiff) => tiff::read(source, options),
+        Some(ImageFormat::OpenExr) => only(exr::read(source, options)?, options),
         Some(format) => only(other::read(source, format, options)?, options),
         None => Err("neither the content nor the name identifies a picture format; \
             for a file without a header, give its size with --raw WxHxC"

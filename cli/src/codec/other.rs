@@ -4,7 +4,7 @@ use std::io::{self, BufReader, SeekFrom};
 
 use apron::Extra;
 use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
-use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
+use image::codecs::{bmp, farbfeld, hdr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
@@ -22,12 +22,9 @@ pub(super) fn read(
     options: &Reading,
 ) -> Result<Document> {
     let limits = &options.limits;
-    let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
     let mut told = Meta::default();
     headers::read(source, format, &mut told).map_err(|error| error.to_string())?;
     let alpha = match format {
-        // By definition of the format.
-        ImageFormat::OpenExr => Extra::Premultiplied,
         ImageFormat::Tga => alpha_of_tga(source).map_err(|error| error.to_string())?,
         _ => Extra::Straight,
     };
@@ -38,25 +35,7 @@ pub(super) fn read(
     let meta = &mut document.pages[0].meta;
     meta.carried.extend(told.carried);
     meta.resolution = meta.resolution.or(told.resolution);
-    document.notes.extend(unread);
     Ok(document)
-}
-
-/// A note on the parts of an OpenEXR file beside one picture of RGB and alpha. The decoder ignores
-/// these parts silently.
-fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>> {
-    let found = exr::meta::MetaData::read_from_buffered(BufReader::new(&mut *source), false);
-    source.rewind().map_err(|error| error.to_string())?;
-    // If the header is damaged, the decoder reports the error.
-    let Ok(found) = found else { return Ok(None) };
-    let channels = found
-        .headers
-        .iter()
-        .flat_map(|header| &header.channels.list)
-        .map(|channel| channel.name.to_string());
-    let others: Vec<_> =
-        channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
-    Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
 }
 
 /// The meaning of a TGA's fourth channel, from the extension area that version 2.0 may have. Leaves
@@ -162,7 +141,6 @@ pub(crate) enum Encoded {
     Pam,
     Farbfeld,
     Hdr,
-    Exr,
 }
 
 pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encoded) -> Result<()> {
@@ -180,7 +158,6 @@ pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encode
         Encoded::Pam => encode(PnmEncoder::new(out), picture),
         Encoded::Farbfeld => encode(farbfeld::FarbfeldEncoder::new(out), picture),
         Encoded::Hdr => encode(hdr::HdrEncoder::new(out), picture),
-        Encoded::Exr => encode(openexr::OpenExrEncoder::new(out), picture),
     }
     .map_err(|error| error.to_string())
 }

@@ -94,12 +94,13 @@ pub(crate) fn run(task: &Task<'_>, job: &Job) -> Result {
 
 /// Refuses options that are for pictures.
 fn check_options(task: &Task<'_>) -> Result {
-    let FilterArgs { reading, scaling, output_type, .. } = task.args;
+    let FilterArgs { reading, scaling, output_type, channels, .. } = task.args;
     for (given, option) in [
         (reading.raw.is_some(), "--raw"),
         (reading.axes.is_some(), "--axes"),
         (reading.page.is_some(), "--page"),
         (output_type.is_some(), "--output-type"),
+        (channels.is_some(), "--channels"),
         (scaling.scale.is_some(), "--scale"),
         (scaling.normalize, "--normalize"),
         (scaling.offset.is_some(), "--offset"),
