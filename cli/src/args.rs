@@ -217,8 +217,8 @@ Values: integers are rounded half to even, and values outside the type's range a
 derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to
 each value in this order, before rounding. --output-type f32 keeps sign and fraction.
 
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw y4m. All frames of an animation (gif, png, webp), pages
-of a tif and slices of an array are filtered and written; --page selects one. The colour profile, Exif and XMP data, the
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam pfm ff hdr exr npy raw y4m. All frames of an animation (gif, png, webp),
+pages of a tif and slices of an array are filtered and written; --page selects one. The colour profile, Exif and XMP data, the
 resolution, the orientation, PNG chunks and TIFF tags are kept where the format can hold them; a note names the rest.
 Metadata that may describe the picture before filtering is left out and named: thumbnails, the maker's notes, statistics.
 CMYK stays CMYK in tif and jpg. A file that is cut off is refused; --lenient keeps its readable part. The limits on size

@@ -38,7 +38,7 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
 /// Whether the file's extension names a format that the tool reads.
 pub(crate) fn is_named_as_picture(path: &Path) -> bool {
     let own = |extension: &OsStr| {
-        ["npy", "y4m"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+        ["npy", "y4m", "pfm"].iter().any(|known| extension.eq_ignore_ascii_case(known))
     };
     path.extension().is_some_and(own)
         || ImageFormat::from_path(path).is_ok_and(|format| {

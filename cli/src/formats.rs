@@ -8,7 +8,7 @@ use image::metadata::Orientation;
 use crate::carried::{self, Carried, Value};
 use crate::codec::io::Sink;
 use crate::codec::options::Writing;
-use crate::codec::{self, Encoded};
+use crate::codec::{self, Encoded, Netpbm};
 use crate::exif;
 use crate::extra::{self, ByAlpha, Meaning};
 use crate::failure::{Failure, Result};
@@ -77,6 +77,7 @@ pub(crate) enum Encode {
     WebP,
     Gif,
     Exr,
+    Netpbm(Netpbm),
     /// By an encoder of the `image` crate.
     Other(Encoded),
     /// Frame by frame, from a video alone.
@@ -153,31 +154,31 @@ pub(crate) const FORMATS: &[FileFormat] = {
         FileFormat {
             extensions: &["pgm"],
             holds: |scalar, channels| matches!(scalar, U8 | U16) && channels == 1,
-            encode: Encode::Other(Encoded::Pnm),
+            encode: Encode::Netpbm(Netpbm::Pnm),
             ..PLAIN
         },
         FileFormat {
             extensions: &["ppm"],
-            // The encoder has no 16-bit PPM.
-            holds: |scalar, channels| scalar == U8 && channels == 3,
-            encode: Encode::Other(Encoded::Pnm),
+            holds: |scalar, channels| matches!(scalar, U8 | U16) && channels == 3,
+            encode: Encode::Netpbm(Netpbm::Pnm),
             ..PLAIN
         },
         FileFormat {
             extensions: &["pnm"],
-            holds: |scalar, channels| {
-                scalar == U8 && matches!(channels, 1 | 3) || scalar == U16 && channels == 1
-            },
-            encode: Encode::Other(Encoded::Pnm),
+            holds: |scalar, channels| matches!(scalar, U8 | U16) && matches!(channels, 1 | 3),
+            encode: Encode::Netpbm(Netpbm::Pnm),
             ..PLAIN
         },
         FileFormat {
             extensions: &["pam"],
-            // The encoder has no 16-bit grey with alpha.
-            holds: |scalar, channels| {
-                (scalar == U8 || scalar == U16 && channels != 2) && channels <= 4
-            },
-            encode: Encode::Other(Encoded::Pam),
+            holds: |scalar, channels| matches!(scalar, U8 | U16) && channels <= 4,
+            encode: Encode::Netpbm(Netpbm::Pam),
+            ..PLAIN
+        },
+        FileFormat {
+            extensions: &["pfm"],
+            holds: |scalar, channels| scalar == F32 && matches!(channels, 1 | 3),
+            encode: Encode::Netpbm(Netpbm::Pfm),
             ..PLAIN
         },
         FileFormat {
@@ -271,6 +272,7 @@ impl FileFormat {
             Encode::WebP => codec::write_webp(document, out),
             Encode::Gif => codec::write_gif(document, out),
             Encode::Exr => codec::write_exr(document, out),
+            Encode::Netpbm(kind) => codec::write_pnm(document, out, kind),
             Encode::Other(encoded) => codec::write_other(document, out, encoded),
             Encode::Video => Err("y4m holds a video, no pictures".to_owned()),
         }

@@ -45,7 +45,7 @@ enum Source {
 }
 
 /// Every format whose files say where they end, each with an output format that holds its pixels.
-const KINDS: [(Source, &str); 21] = [
+const KINDS: [(Source, &str); 24] = [
     (Source::Tool("png", "|u1", 3), "pam"),
     (Source::Tool("png", "<u2", 1), "pam"),
     (Source::Tool("jpg", "|u1", 3), "ppm"),
@@ -59,6 +59,9 @@ const KINDS: [(Source, &str); 21] = [
     (Source::Tool("ff", "<u2", 4), "pam"),
     (Source::Tool("hdr", "<f4", 3), "npy"),
     (Source::Tool("exr", "<f4", 3), "npy"),
+    (Source::Tool("exr", "<f2", 1), "npy"),
+    (Source::Tool("pfm", "<f4", 3), "npy"),
+    (Source::Tool("ppm", "<u2", 3), "pam"),
     (Source::Pnm(1, 1), "pgm"),
     (Source::Pnm(2, 8), "pgm"),
     (Source::Pnm(3, 8), "ppm"),
@@ -93,6 +96,8 @@ impl Source {
         let values: Vec<u8> = match descr {
             "<f4" => (0..count).flat_map(|_| (rng.f32() * 4.0).to_le_bytes()).collect(),
             "<u2" => (0..count).flat_map(|_| rng.u16(..).to_le_bytes()).collect(),
+            // Halves from 0 to 1.
+            "<f2" => (0..count).flat_map(|_| rng.u16(..0x3c00).to_le_bytes()).collect(),
             _ => (0..count).map(|_| rng.u8(..)).collect(),
         };
         let shape = format!("({height}, {width}, {channels})");

@@ -10,6 +10,7 @@ pub(crate) mod options;
 mod other;
 mod png;
 mod png_chunks;
+mod pnm;
 mod raw;
 mod segments;
 mod tags;
@@ -28,6 +29,7 @@ pub(crate) use self::exr::{sample_type, write as write_exr};
 pub(crate) use io::zeroes;
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
+pub(crate) use pnm::{Netpbm, write as write_pnm};
 pub(crate) use segments::{
     MAX_EXIF as MAX_EXIF_OF_JPEG, MAX_XMP as MAX_XMP_OF_JPEG, fits as fits_jpeg,
 };
@@ -70,6 +72,7 @@ fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) ->
         [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => {
             return tiff::read(source, options);
         }
+        start if pnm::is_pfm(start) => return only(pnm::read_pfm(source, options)?, options),
         start if start.starts_with(video::MAGIC) => return Err(video::not_a_picture()),
         _ => {}
     }

@@ -3,7 +3,6 @@
 use std::io::{self, BufReader, SeekFrom};
 
 use apron::Extra;
-use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
 use image::codecs::{bmp, farbfeld, hdr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
@@ -137,8 +136,6 @@ pub(crate) enum Encoded {
     Bmp,
     Qoi,
     Tga,
-    Pnm,
-    Pam,
     Farbfeld,
     Hdr,
 }
@@ -154,26 +151,10 @@ pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encode
         }),
         Encoded::Qoi => encode(qoi::QoiEncoder::new(out), picture),
         Encoded::Tga => encode(tga::TgaEncoder::new(out), picture),
-        Encoded::Pnm => encode(pnm(picture, out), picture),
-        Encoded::Pam => encode(PnmEncoder::new(out), picture),
         Encoded::Farbfeld => encode(farbfeld::FarbfeldEncoder::new(out), picture),
         Encoded::Hdr => encode(hdr::HdrEncoder::new(out), picture),
     }
     .map_err(|error| error.to_string())
-}
-
-/// Encodes with the header of PGM or PPM: most readers of those formats cannot read PAM.
-fn pnm<'a>(picture: &Picture, out: &'a mut dyn Sink) -> PnmEncoder<&'a mut dyn Sink> {
-    let shape = picture.pixels.shape();
-    let (width, height) = (shape.width as u32, shape.height as u32);
-    let greatest = if matches!(picture.pixels, Pixels::U8(_)) { 0xff } else { 0xffff };
-    let encoding = SampleEncoding::Binary;
-    let header: PnmHeader = if shape.channels == 1 {
-        GraymapHeader { encoding, height, width, maxwhite: greatest }.into()
-    } else {
-        PixmapHeader { encoding, height, width, maxval: greatest }.into()
-    };
-    PnmEncoder::new(out).with_header(header)
 }
 
 fn encode(encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> {

@@ -43,7 +43,10 @@ const KINDS: &[Format] = &[
     Format {
         kind: Kind::Pnm,
         name: "PNM",
-        starts: &[b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7"],
+        starts: &[
+            b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"PF\n", b"Pf\n", b"PF ", b"Pf ",
+            b"PF\r", b"Pf\r",
+        ],
         walk: Some(walk::pnm),
     },
     Format { kind: Kind::Bmp, name: "BMP", starts: &[b"BM"], walk: Some(walk::bmp) },

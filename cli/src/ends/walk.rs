@@ -132,14 +132,25 @@ fn offsets(index: &[u8]) -> Option<Vec<u64>> {
     Some(offsets.filter(|&offset| offset > 0).map(|offset| offset as u64).collect())
 }
 
-/// The header and the rows. In the text forms: the numbers of all pixels, and the white space after
-/// the last.
+/// The header and the rows, of PBM, PGM, PPM, PAM and PFM. In the text forms: the numbers of all
+/// pixels, and the white space after the last.
 pub(super) fn pnm(bytes: &mut dyn Bytes) -> Walked {
     let [_, form]: [u8; 2] = array(bytes)?;
     if form == b'7' {
         return pam(bytes);
     }
     let (width, height) = (number(bytes)?, number(bytes)?);
+    if matches!(form, b'F' | b'f') {
+        // The scale: a number, and one byte of white space.
+        let mut length = 0;
+        while !is_white(byte(bytes)?) {
+            length += 1;
+            if length > MAX_LINES {
+                return Err(broken("the header of this PFM does not end"));
+            }
+        }
+        return bytes.skip(product(&[width, height, if form == b'F' { 12 } else { 4 }]));
+    }
     let greatest = if matches!(form, b'1' | b'4') { 1 } else { number(bytes)? };
     let values = product(&[width, height, if matches!(form, b'3' | b'6') { 3 } else { 1 }]);
     match form {
