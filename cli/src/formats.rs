@@ -441,9 +441,11 @@ impl FileFormat {
     /// Whether the format can hold this type, number of colours and channels after the colours.
     fn takes(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> bool {
         if colours == 4 {
-            return extras.is_empty()
-                && self.holds_inks()
-                && (scalar == Scalar::U8 || !matches!(self.encode, Encode::Jpeg));
+            return match self.encode {
+                Encode::Tiff => true,
+                Encode::Jpeg => scalar == Scalar::U8 && extras.is_empty(),
+                _ => false,
+            };
         }
         let behind = match (self.extras, extras) {
             (Extras::Stated | Extras::Unstated, _) | (_, []) => true,

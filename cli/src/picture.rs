@@ -130,21 +130,22 @@ fn oriented<P: Number>(image: Image<P>, orientation: Orientation) -> apron::Resu
     Ok(result)
 }
 
-/// Converts CMYK to RGB with the formula of the `image` crate.
+/// Converts CMYK to RGB with the formula of the `image` crate. Channels after the inks stay.
 fn rgb_of_inks<P: Pixel>(
     image: &Image<P>,
     greatest: u64,
     wide: fn(P) -> u64,
     narrow: fn(u64) -> P,
 ) -> apron::Result<Image<P>> {
-    let mut result = Image::zeroed(image.shape().width, image.shape().height, 3)?;
-    for (rgb, inks) in
-        result.as_mut_slice().chunks_exact_mut(3).zip(image.as_slice().chunks_exact(4))
-    {
+    let Shape { width, height, channels } = image.shape();
+    let mut result = Image::zeroed(width, height, channels - 1)?;
+    let pixels = image.as_slice().chunks_exact(channels);
+    for (rgb, inks) in result.as_mut_slice().chunks_exact_mut(channels - 1).zip(pixels) {
         let light = greatest - wide(inks[3]);
-        for (to, &ink) in rgb.iter_mut().zip(inks) {
+        for (to, &ink) in rgb.iter_mut().zip(&inks[..3]) {
             *to = narrow(((greatest - wide(ink)) * light + greatest / 2) / greatest);
         }
+        rgb[3..].copy_from_slice(&inks[4..]);
     }
     Ok(result)
 }

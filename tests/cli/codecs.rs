@@ -1,6 +1,6 @@
 //! Pictures in files, through the tool alone: every format passes its contents on to the next.
 //! Where Python has the libraries, `scipy/codecs.py`, `scipy/animations.py`, `scipy/metadata.py`,
-//! `scipy/extra.py` and `scipy/exr.py` check them with other programs.
+//! `scipy/extra.py`, `scipy/exr.py` and `scipy/tiffs.py` check them with other programs.
 
 use std::ffi::OsString;
 
@@ -14,6 +14,7 @@ const ANIMATIONS: &str = include_str!("../scipy/animations.py");
 const EXTRA: &str = include_str!("../scipy/extra.py");
 const METADATA: &str = include_str!("../scipy/metadata.py");
 const OPENEXR: &str = include_str!("../scipy/exr.py");
+const TIFFS: &str = include_str!("../scipy/tiffs.py");
 
 /// The Python with the libraries for checks, or the reason why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
@@ -46,6 +47,7 @@ pub(crate) fn trials(
         by("codecs::extra_samples", EXTRA, of_extra),
         by("codecs::metadata", METADATA, python),
         by("codecs::openexr", OPENEXR, of_extra),
+        by("codecs::tiffs", TIFFS, python),
     ]
 }
 

@@ -46,6 +46,7 @@ fn commands(text: &str, least: usize) -> Result<(), Failed> {
         "logo.npy",
         &npy("|u1", "(8, 12, 4)", &(0..=255).cycle().take(384).collect::<Vec<u8>>()),
     );
+    bench.put("render.exr", include_bytes!("../../fuzz/corpus/picture/layers.exr"));
     bench.put("in.rgb", &vec![90; 2 * 1920 * 1080 * 3]);
     let frame = [90; 64 * 48 * 3 / 2];
     bench.put("in.y4m", &[b"YUV4MPEG2 W64 H48\nFRAME\n", &frame[..]].concat());

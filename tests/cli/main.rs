@@ -66,7 +66,7 @@ fn main() -> ExitCode {
             println!("SciPy: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &judges {
-            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 4 tests");
+            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 5 tests");
         }
         if let Err(reason) = &of_extra {
             println!("OpenEXR: SKIP ({reason}), 2 tests");

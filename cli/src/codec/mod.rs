@@ -15,6 +15,8 @@ mod raw;
 mod segments;
 mod tags;
 mod tiff;
+mod tiff_edit;
+mod tiff_page;
 mod tiff_write;
 mod webp;
 

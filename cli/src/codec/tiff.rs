@@ -1,26 +1,23 @@
-//! The TIFF reader: all pages, all number types, and the metadata in the tags.
+//! The TIFF reader: all pages, and the metadata in the tags.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek};
 
-use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits};
-use ::tiff::tags::{
-    ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, Tag, Type, ValueBuffer,
-};
-use ::tiff::{ColorType, TiffError, TiffResult};
+use ::tiff::TiffError;
+use ::tiff::decoder::{ChunkType, Decoder, Limits};
+use ::tiff::tags::{ByteOrder, IfdPointer, Tag, Type, ValueBuffer};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
-use super::io::{Pages, Result, Source, Wide, image_of};
-use super::io::{kept_in_part, said, widened, zeroes};
+use super::io::{Pages, Result, Source, said};
 use super::options::Reading;
 use super::tags::{self, Bytes};
+use super::tiff_edit::{Edited, Tiff};
+use super::tiff_page::{extra_samples, extras, read as read_page};
 use crate::carried::{Carried, Kind};
 use crate::meta::{Meta, Resolution};
-use crate::picture::{Document, Picture, Pixels, Stored};
-
-type Tiff<'a> = Decoder<Patched<'a>>;
+use crate::picture::Document;
 
 /// The layout of an uncompressed picture in its file.
 pub(crate) struct Strips {
@@ -42,7 +39,7 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();
     let mut source = BufReader::new(file.try_clone().ok()?);
     source.rewind().ok()?;
-    let decoder: Tiff<'_> = Decoder::new(Patched::new(&mut source)).ok()?;
+    let decoder: Tiff<'_> = Decoder::new(Edited::new(&mut source).ok()?).ok()?;
     let mut decoder = decoder.with_limits(limits(MAX_OF_TAG));
     let (width, height) = decoder.dimensions().ok()?;
     let number =
@@ -62,7 +59,7 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
         // 0 (white is zero) needs the values inverted.
         _ => return None,
     };
-    let extras = extras(&mut decoder, (channels as usize).checked_sub(colours)?);
+    let extras = extras(&extra_samples(&mut decoder), (channels as usize).checked_sub(colours)?);
     let plain = (compression, predictor, planar, order) == (1, 1, 1, 1)
         && !extras.iter().any(|extra| extra.is_alpha());
     if !plain || decoder.more_images() || decoder.get_chunk_type() != ChunkType::Strip {
@@ -122,7 +119,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         error => said(&error),
     };
     let limits = limits(options.limits.max_bytes);
-    let mut decoder = Decoder::new(Patched::new(source)).map_err(reason)?.with_limits(limits);
+    let edited = Edited::new(source).map_err(|error| said(&error))?;
+    let mut decoder = Decoder::new(edited).map_err(reason)?.with_limits(limits);
     let mut pages = Pages::new(options);
     let mut notes: Vec<String> = Vec::new();
     let (mut failed, mut said_first) = (None, None);
@@ -131,7 +129,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
             said_first = description(&mut decoder);
         }
         if pages.wants() {
-            match page(&mut decoder, &pages) {
+            match read_page(&mut decoder, &pages) {
                 Ok((picture, note)) => {
                     pages.push(picture);
                     notes.extend(note.filter(|note| !notes.contains(note)));
@@ -176,7 +174,7 @@ fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
 const MAX_OF_TAG: u64 = 256 << 20;
 
 /// The decoder's limits for pictures of up to `max_bytes`.
-fn limits(max_bytes: u64) -> Limits {
+pub(super) fn limits(max_bytes: u64) -> Limits {
     let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let mut limits = Limits::default();
     limits.decoding_buffer_size = max;
@@ -185,7 +183,8 @@ fn limits(max_bytes: u64) -> Limits {
     limits
 }
 
-enum Refused {
+pub(super) enum Refused {
+    /// No part of the page can be kept.
     AsItIs(String),
     Damaged(TiffError),
 }
@@ -207,251 +206,8 @@ impl From<String> for Refused {
     }
 }
 
-/// Reads the decoder's current picture.
-fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<String>), Refused> {
-    let (width, height) = decoder.dimensions()?;
-    let held = usize::from(decoder.find_tag_unsigned::<u16>(Tag::SamplesPerPixel)?.unwrap_or(1));
-    let photometric = decoder.find_tag_unsigned::<u16>(Tag::PhotometricInterpretation)?;
-    if held > 3
-        && photometric == Some(PhotometricInterpretation::RGB.to_u16())
-        && !decoder.colortype().is_ok_and(|colour| usize::from(colour.num_samples()) == held)
-    {
-        show_every_sample(decoder, pages.found)?;
-    }
-    let colour = decoder.colortype()?;
-    let samples = usize::from(colour.num_samples());
-    let depth = colour.bit_depth();
-    let unknown = || Refused::AsItIs(format!("a TIFF of {colour:?} cannot be read"));
-    match colour {
-        ColorType::Gray(1 | 2 | 4 | 8..) | ColorType::CMYK(8 | 16) => {}
-        ColorType::GrayA(8..)
-        | ColorType::RGB(8..)
-        | ColorType::RGBA(8..)
-        | ColorType::Multiband { bit_depth: 8.., .. } => {}
-        _ => return Err(unknown()),
-    }
-    pages.check(width.into(), height.into(), samples as u64 * u64::from(depth.div_ceil(8)))?;
-    let layout = decoder.image_buffer_layout()?;
-    let mut values = DecodingResult::U8(Vec::new());
-    values.resize_to(&layout, &limits(pages.options.limits.max_bytes))?;
-    let mut note = None;
-    if let Err(error) = decoder.read_image_bytes(values.as_buffer(0).as_bytes_mut()) {
-        if !pages.options.lenient {
-            return Err(error.into());
-        }
-        note = Some(kept_in_part(&said(&error)));
-    }
-    let planes = layout.planes;
-    let count = width as usize * height as usize;
-    let (pixels, stored) = match values {
-        DecodingResult::U8(values) if depth < 8 => {
-            let mut levels = unpacked(&values, width as usize, height as usize, depth)?;
-            let greatest = (1u16 << depth) - 1;
-            levels.iter_mut().for_each(|level| *level = (u16::from(*level) * 255 / greatest) as u8);
-            (Pixels::U8(image_of(levels, width, height, 1)?), None)
-        }
-        DecodingResult::U8(values) => {
-            let values = interleaved(values, samples, planes, count)?;
-            (Pixels::U8(image_of(values, width, height, samples)?), None)
-        }
-        DecodingResult::U16(values) => {
-            let values = interleaved(values, samples, planes, count)?;
-            (Pixels::U16(image_of(values, width, height, samples)?), None)
-        }
-        DecodingResult::F16(values) => {
-            let values = interleaved(values, samples, planes, count)?;
-            (Pixels::F16(image_of(values, width, height, samples)?), None)
-        }
-        DecodingResult::F32(values) => {
-            let values = interleaved(values, samples, planes, count)?;
-            (Pixels::F32(image_of(values, width, height, samples)?), None)
-        }
-        DecodingResult::U32(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::U64(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::F64(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::I8(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::I16(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::I32(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-        DecodingResult::I64(values) => {
-            wide(&interleaved(values, samples, planes, count)?, width, height, samples)?
-        }
-    };
-    let channels = pixels.shape().channels;
-    if held > samples && note.is_none() {
-        note = Some(format!(
-            "{} further samples of each pixel are not read: the file does not say what they are",
-            held - samples
-        ));
-    }
-    let colours = match photometric {
-        Some(0 | 1) => 1,
-        // Separated colours, as CMYK.
-        Some(5) => 4,
-        _ => 3,
-    };
-    let picture = Picture {
-        extras: extras(decoder, channels.saturating_sub(colours)),
-        channel_axis: channels > 1,
-        stored,
-        meta: meta(decoder, colours, pages.options.page.is_some()),
-        ..Picture::new(pixels)
-    };
-    Ok((picture, note))
-}
-
-/// The meaning of the `count` samples after the colours. Samples that the tag does not reach are
-/// bands.
-fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
-    let said =
-        decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
-    let said =
-        said.iter().skip(said.len().saturating_sub(count)).map(
-            |&code| match ExtraSamples::from_u16(code) {
-                Some(ExtraSamples::AssociatedAlpha) => Extra::Premultiplied,
-                Some(ExtraSamples::UnassociatedAlpha) => Extra::Straight,
-                _ => Extra::Unspecified,
-            },
-        );
-    let unsaid = count - said.len();
-    std::iter::repeat_n(Extra::Band, unsaid).chain(said).collect()
-}
-
-/// Makes the decoder read every sample of a picture. For RGB, the decoder drops or refuses extra
-/// samples that are not alpha; for grey, it reads all samples. So a patch makes the tag say grey
-/// instead of RGB.
-fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
-    let Some(IfdPointer(directory)) = decoder.ifd_pointer() else { return Ok(()) };
-    let order = decoder.byte_order();
-    let source = decoder.inner();
-    let number = |bytes: &[u8]| match order {
-        ByteOrder::LittleEndian => {
-            bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
-        }
-        ByteOrder::BigEndian => bytes.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
-    };
-    let mut start = [0; 4];
-    source.rewind()?;
-    source.read_exact(&mut start)?;
-    // A directory is a count and entries. An entry holds a tag, a type, a value count and the
-    // values. BigTIFF has wider counts and values.
-    let (count, entry, value) = if number(&start[2..]) == 43 { (8, 20, 12) } else { (2, 12, 8) };
-    let mut bytes = [0; 20];
-    source.seek(SeekFrom::Start(directory))?;
-    source.read_exact(&mut bytes[..count])?;
-    for index in 0..number(&bytes[..count]) {
-        source.read_exact(&mut bytes[..entry])?;
-        if number(&bytes[..2]) == u64::from(Tag::PhotometricInterpretation.to_u16()) {
-            let grey = PhotometricInterpretation::BlackIsZero.to_u16();
-            let grey = if order == ByteOrder::LittleEndian {
-                grey.to_le_bytes()
-            } else {
-                grey.to_be_bytes()
-            };
-            source.patch = Some((directory + (count + value) as u64 + index * entry as u64, grey));
-            break;
-        }
-    }
-    decoder.seek_to_image(page)
-}
-
-/// A file in which two bytes are replaced.
-struct Patched<'a> {
-    source: &'a mut dyn Source,
-    /// The position of the next read.
-    at: u64,
-    patch: Option<(u64, [u8; 2])>,
-}
-
-impl<'a> Patched<'a> {
-    /// A file at its start.
-    fn new(source: &'a mut dyn Source) -> Self {
-        Self { source, at: 0, patch: None }
-    }
-}
-
-impl Read for Patched<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.source.read(buffer)?;
-        for (place, byte) in self.patch.into_iter().flat_map(|(at, bytes)| (at..).zip(bytes)) {
-            let to = place.checked_sub(self.at).and_then(|place| usize::try_from(place).ok());
-            if let Some(to) = to.and_then(|to| buffer[..len].get_mut(to)) {
-                *to = byte;
-            }
-        }
-        self.at += len as u64;
-        Ok(len)
-    }
-}
-
-impl Seek for Patched<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.at = self.source.seek(to)?;
-        Ok(self.at)
-    }
-}
-
-/// Values of a type that kernels do not take, as f64.
-fn wide<N: Wide>(
-    values: &[N],
-    width: u32,
-    height: u32,
-    samples: usize,
-) -> Result<(Pixels, Option<Stored>)> {
-    Ok((Pixels::F64(image_of(widened(values)?, width, height, samples)?), Some(N::STORED)))
-}
-
-/// Interleaves the channels of the values, if the file has a plane for each channel.
-fn interleaved<P: bytemuck::Pod>(
-    values: Vec<P>,
-    samples: usize,
-    planes: usize,
-    count: usize,
-) -> Result<Vec<P>> {
-    if planes <= 1 || samples <= 1 {
-        return Ok(values);
-    }
-    let stride = values.len() / planes;
-    if planes != samples || stride < count {
-        return Err(format!("a TIFF of {samples} samples in {planes} planes cannot be read"));
-    }
-    let mut result = zeroes::<P>(count * samples)?;
-    for (index, pixel) in result.chunks_exact_mut(samples).enumerate() {
-        for (sample, value) in pixel.iter_mut().enumerate() {
-            *value = values[sample * stride + index];
-        }
-    }
-    Ok(result)
-}
-
-/// Unpacks samples of fewer than 8 bits. Each row begins at a byte boundary.
-fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec<u8>> {
-    let mut levels = zeroes::<u8>(width * height)?;
-    let (per_byte, mask) = (8 / usize::from(depth), ((1u16 << depth) - 1) as u8);
-    for (row, packed) in
-        levels.chunks_exact_mut(width).zip(values.chunks_exact(width.div_ceil(per_byte)))
-    {
-        for (x, level) in row.iter_mut().enumerate() {
-            let shift = 8 - usize::from(depth) * (x % per_byte + 1);
-            *level = packed[x / per_byte] >> shift & mask;
-        }
-    }
-    Ok(levels)
-}
-
 /// The metadata in the tags of a page. `alone`: the user asked for one page of several.
-fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
+pub(super) fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
     let uint = |decoder: &mut Tiff<'_>, tag| decoder.find_tag_unsigned::<u16>(tag).ok().flatten();
     let ratio = |decoder: &mut Tiff<'_>, tag| match decoder.find_tag(tag) {
         Ok(Some(::tiff::decoder::ifd::Value::Rational(num, denom))) if num > 0 && denom > 0 => {
