@@ -16,6 +16,7 @@ use crate::{Error, Result};
 /// | `Reflect101` | `BORDER_REFLECT_101` | `mirror` | `MIRROR` | `reflect` |
 /// | `Wrap` | `BORDER_WRAP` | `wrap` | `WRAP` | `circular` |
 /// | `Keep` | - | - | - | - |
+/// | `None` | - | - | - | - |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Border {
     /// `vvv|abcd|vvv`, with v in the units of the stored pixels: 0 to 255 for 8-bit images. v must
@@ -33,12 +34,15 @@ pub enum Border {
     Wrap,
     /// The output is a copy of the input where the window leaves the image.
     Keep,
+    /// Nothing is known outside the image, and results come from the pixels inside alone: see
+    /// [`Plan::run_masked`](crate::Plan::run_masked).
+    None,
 }
 
 impl Border {
     /// The names that `Border` is read from.
     pub const NAMES: &str = "constant, constant:VALUE, replicate (or nearest, edge), reflect, \
-                             reflect101 (or mirror), wrap, keep";
+                             reflect101 (or mirror), wrap, keep, none";
 
     /// The index in `0..n` that the rule finds for `index`; `None` for a constant. As
     /// [`gpu_kernels::border::resolve`], for arrays of any size.
@@ -47,7 +51,7 @@ impl Border {
             return Some(index);
         }
         match self {
-            Self::Constant(_) => None,
+            Self::Constant(_) | Self::None => None,
             Self::Replicate | Self::Keep => Some(index.clamp(0, n - 1)),
             Self::Wrap => Some(index.rem_euclid(n)),
             Self::Reflect => {
@@ -87,7 +91,8 @@ impl Border {
     /// The rule's code in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
         let code = match self {
-            Self::Constant(_) => rule::CONSTANT,
+            // What is unknown is 0 in sums.
+            Self::Constant(_) | Self::None => rule::CONSTANT,
             Self::Replicate => rule::REPLICATE,
             Self::Reflect => rule::REFLECT,
             Self::Reflect101 => rule::REFLECT_101,
@@ -124,6 +129,7 @@ impl std::str::FromStr for Border {
             "reflect101" | "mirror" => Ok(Self::Reflect101),
             "wrap" => Ok(Self::Wrap),
             "keep" => Ok(Self::Keep),
+            "none" => Ok(Self::None),
             _ => text
                 .strip_prefix("constant:")
                 .and_then(|value| value.parse().ok())
@@ -142,6 +148,7 @@ impl std::fmt::Display for Border {
             Self::Reflect101 => f.write_str("reflect101"),
             Self::Wrap => f.write_str("wrap"),
             Self::Keep => f.write_str("keep"),
+            Self::None => f.write_str("none"),
         }
     }
 }

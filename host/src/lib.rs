@@ -16,6 +16,7 @@ mod image;
     allow(dead_code, unused_imports, reason = "nothing is launched without a GPU")
 )]
 mod kernels;
+mod mask;
 mod memory;
 #[doc(hidden)]
 pub mod passes;
@@ -50,6 +51,7 @@ pub use image::convert::{AsImage, AsImageMut};
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
 pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
+pub use mask::{Coverage, Mask, Nan};
 pub use pipeline::Pipeline;
 pub use plan::Plan;
 pub use plan::auto::{CallEstimate, GpuEstimate, Work};

@@ -3,6 +3,7 @@
 //! | item | what it computes |
 //! | --- | --- |
 //! | [`bytes`], [`bytes_weighted_by_alpha`], [`Whole`] | 8-bit results of 8-bit images: whole taps, exact sums |
+//! | [`masked`], [`masked_bytes`] | sums over known pixels |
 //! | [`correlate`] | a whole plane in f64, for results of other types |
 //! | [`spots`], [`byte_spots`] | the same at up to a thousand pixels, for images that are too large to be computed as a whole |
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
@@ -11,6 +12,7 @@
 //! Borders use no index formulas but whole periods: [`fold`] mirrors a coordinate until it lies in
 //! the image, and [`Padded`] pads a plane before any sum.
 
+mod masked;
 pub mod scalar;
 mod spot;
 mod whole;
@@ -18,6 +20,7 @@ mod whole;
 use apron::{Border, Family, Filter, RowAndColumn, Shape};
 use multiversion::multiversion;
 
+pub use crate::masked::{Weighted, masked, masked_bytes};
 pub use crate::spot::{Layout, Wrong, byte_spots, spots};
 pub use crate::whole::{
     Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, bytes_weighted_by_alpha,
@@ -191,12 +194,12 @@ pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
         Border::Wrap => n,
         Border::Reflect => 2 * n,
         Border::Reflect101 => 2 * (n - 1).max(1),
-        Border::Constant(_) | Border::Replicate | Border::Keep => i64::MAX,
+        Border::Constant(_) | Border::Replicate | Border::Keep | Border::None => i64::MAX,
     };
     while !(0..n).contains(&i) {
         let below = i < 0;
         i = match border {
-            Border::Constant(_) => return None,
+            Border::Constant(_) | Border::None => return None,
             Border::Replicate | Border::Keep => i.clamp(0, n - 1),
             // The mirror is at the edge of the image: -1 maps to 0, n to n - 1.
             Border::Reflect => (if below { -1 } else { 2 * n - 1 }) - i,

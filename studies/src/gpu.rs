@@ -292,6 +292,7 @@ fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
         Border::Reflect101 => (border::REFLECT_101, 0.0),
         Border::Wrap => (border::WRAP, 0.0),
         Border::Keep => (border::KEEP, 0.0),
+        Border::None => (border::CONSTANT, 0.0),
     };
     Frame {
         src: src.address() as *const f32,

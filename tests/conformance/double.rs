@@ -84,7 +84,7 @@ fn inside(index: isize, extent: usize, border: Border) -> Option<usize> {
     let (mut index, end) = (index, extent as isize);
     while !(0..end).contains(&index) {
         index = match border {
-            Border::Constant(_) => return None,
+            Border::Constant(_) | Border::None => return None,
             Border::Replicate | Border::Keep => index.clamp(0, end - 1),
             Border::Reflect if index < 0 => -1 - index,
             Border::Reflect => 2 * end - 1 - index,

@@ -16,6 +16,7 @@ mod generated;
 mod huge;
 mod ladder;
 mod lines;
+mod masked;
 mod oracle;
 mod plan;
 mod recipes;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),
+        masked::trials(),
         concurrency::trials(selection, &gpu),
         devices::trials(&gpu),
         sanitize::trials(),

@@ -118,7 +118,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
     }
 
     /// How many rows are computed together where so many are left.
-    fn rows_together(&self, left: usize) -> usize {
+    pub(super) fn rows_together(&self, left: usize) -> usize {
         let most = rows_at_once(self.frame.window.rows.div_ceil(self.blocks));
         if left >= most { most } else { 1 }
     }
@@ -307,7 +307,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
 
     /// Adds up the sums of `count` rows, block by block, and what they lack; all but a point that
     /// is not rounded to bytes. Returns each row's.
-    fn add_up<'s>(
+    pub(super) fn add_up<'s>(
         &self,
         scratch: &mut Scratch,
         columns: &Range<usize>,

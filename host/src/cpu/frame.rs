@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::masked::weigh::Weigh;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::simd::Isa;
 use crate::whole::row::WholeRow;
@@ -74,6 +75,8 @@ pub(super) struct Frame<'a, S, D> {
     pub(super) dst: Target<'a, D>,
     /// Channels that are filtered; the others are copied.
     pub(super) filtered: usize,
+    /// How pixels are weighted before they are filtered.
+    pub(super) weigh: Option<Weigh<'a>>,
 }
 
 impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
@@ -84,8 +87,7 @@ impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
         dst: &'a mut ImageViewMut<'_, D>,
         filtered: usize,
     ) -> Self {
-        let dst = Target { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData };
-        Self { isa, window, src: *src, dst, filtered }
+        Self { isa, window, src: *src, dst: Target::new(dst), filtered, weigh: None }
     }
 }
 
@@ -99,6 +101,17 @@ pub(super) struct Target<'a, D> {
 // SAFETY: it stands for an exclusive borrow of the pixels, and threads write disjoint rectangles;
 // see `row`.
 unsafe impl<D: Send> Sync for Target<'_, D> {}
+
+impl<'a, D: Pixel> Target<'a, D> {
+    pub(super) fn new(dst: &'a mut ImageViewMut<'_, D>) -> Self {
+        Self { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData }
+    }
+
+    /// A destination without pixels, for sums that become others' results.
+    pub(super) fn nowhere() -> Self {
+        Self { stride: 0, first: std::ptr::null_mut(), image: PhantomData }
+    }
+}
 
 impl<D> Target<'_, D> {
     /// A part of row `y`.

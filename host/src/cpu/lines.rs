@@ -29,24 +29,27 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let at = slot * self.terms_per_ring() * scratch.line_len;
         if scratch.rings[term].held[slot] != name {
             scratch.rings[term].held[slot] = name;
-            self.load(scratch, columns, (term, at), source);
+            let clean = self.load(scratch, columns, (term, at), source);
+            scratch.rings[term].clean[slot] = clean;
         }
         at
     }
 
     /// Computes the line at `at` in a term's ring, from row `source` of the image or from outside.
+    /// Says whether pixels are weighted and every weight is 1.
     fn load(
         &self,
         scratch: &mut Scratch,
         columns: &Range<usize>,
         (term, at): (usize, usize),
         source: Option<usize>,
-    ) {
+    ) -> bool {
         let channels = self.frame.src.shape().channels;
         let terms = self.terms_per_ring();
         let lines = &mut scratch.rings[term].lines[at..][..terms * scratch.line_len];
         let passes = &self.terms.passes[term..][..terms];
         let row = source.map(|y| self.frame.src.row(y));
+        let mut clean = false;
         let padding = Padding {
             first: columns.start,
             window: &self.frame.window,
@@ -65,6 +68,10 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                 |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
             let outside = of(self.frame.window.border_value);
             padding.pad(row, channels, outside, out, |value| of(value.to_f32()), widen);
+            if let Some(weigh) = &self.frame.weigh {
+                let padded = (columns.len() + self.frame.window.cols - 1) * channels;
+                clean = self.weigh(weigh, &padding, source, &mut out[..padded]);
+            }
         }
         let len = columns.len() * channels;
         for (out, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
@@ -74,9 +81,14 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                     let pairs = &scratch.pairs;
                     self.frame.isa.run(RowSums { row, pairs, channels, out, len });
                 }
+                // Of ones, a row pass gives one number.
+                None if clean && self.frame.weigh.is_some_and(|weigh| weigh.alone) => {
+                    out[..len].fill(taps.iter().fold(0.0, |sum, &tap| sum + tap));
+                }
                 None => self.across(taps, &scratch.across, out, len),
             }
         }
+        clean
     }
 
     /// Makes pairs of a row of bytes. Pairs inside the image come from its row; of that row, only
@@ -181,6 +193,8 @@ pub(super) struct Scratch {
     /// The same for a row pass in whole numbers, and its pairs.
     pub(super) bytes: Vec<u8>,
     pub(super) pairs: Vec<u32>,
+    /// The weighted pixels of a row.
+    pub(super) point: Vec<f32>,
     /// Rows of sums, before they become pixels.
     pub(super) sums: Aligned,
     /// Of each row, the columns of uncertain results.
@@ -214,6 +228,8 @@ impl Scratch {
             ring.called.clear();
             ring.held.clear();
             ring.held.resize(run.slots, usize::MAX);
+            ring.clean.clear();
+            ring.clean.resize(run.slots, false);
         }
         self.across.grow(across)?;
         let pairs = run.pairs_read(columns).unwrap_or(0);
@@ -222,6 +238,9 @@ impl Scratch {
             self.pairs = crate::memory::zeroed(pairs)?;
         }
         self.sums.grow(ROWS * (len + SLACK))?;
+        if run.frame.weigh.is_some() && self.point.len() < len {
+            self.point = crate::memory::zeroed(len)?;
+        }
 
         let padded = columns.len() + cols - 1;
         let left = anchor_x.saturating_sub(columns.start);
@@ -240,6 +259,8 @@ pub(super) struct Ring {
     pub(super) lines: Aligned,
     /// Which line each place holds.
     pub(super) held: Vec<usize>,
+    /// Of each place, whether pixels are weighted and every weight in its line is 1.
+    pub(super) clean: Vec<bool>,
     /// Where the lines of the last call begin, from that of row `first` on.
     pub(super) called: Vec<usize>,
     pub(super) first: usize,

@@ -18,6 +18,7 @@
 //! | [`special`], [`patch`] | NaN, infinities, and numbers that spectra cannot hold |
 //! | [`gradient`] | gradients |
 //! | [`weighted`], [`weighted_bytes`] | colours weighted by alpha |
+//! | [`masked`] | sums over known pixels |
 //! | [`taps`] | a filter's taps in all these forms |
 //! | [`share`] | jobs shared among the threads of a call |
 
@@ -32,6 +33,7 @@ mod fourier;
 mod frame;
 mod gradient;
 mod lines;
+mod masked;
 mod method;
 mod passes;
 mod patch;
@@ -127,11 +129,19 @@ pub(crate) struct Engine {
     /// For all results but bytes made of bytes.
     taps: Taps,
     bytes: OnceLock<Bytes>,
+    /// The taps' magnitudes, once a mask needed them.
+    magnitudes: OnceLock<Taps>,
 }
 
 impl Engine {
     pub(crate) fn new(filter: &Filter, border: Border) -> Result<Self> {
-        Ok(Self { isa: Isa::chosen()?, border, taps: Taps::new(filter), bytes: OnceLock::new() })
+        Ok(Self {
+            isa: Isa::chosen()?,
+            border,
+            taps: Taps::new(filter),
+            bytes: OnceLock::new(),
+            magnitudes: OnceLock::new(),
+        })
     }
 
     /// Filters the first `filtered` channels in a family's order and copies the others. It is a
@@ -244,7 +254,8 @@ impl Engine {
         let (isa, filter, window) = (self.isa, &self.taps.filter, self.window());
         if (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8) {
             let whole = &filter.byte_filter()?.whole;
-            return weighted_bytes::run(isa, whole, &window, &src.typed(), &mut dst.typed(), stage);
+            let (src, dst) = (&src.typed(), &mut dst.typed());
+            return weighted_bytes::run(isa, (whole, 0), &window, src, dst, stage);
         }
         with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
             weighted::run::<S, D>(isa, filter, &window, &src.typed(), &mut dst.typed(), stage)

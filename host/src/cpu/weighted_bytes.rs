@@ -87,10 +87,10 @@ impl Taps {
     }
 }
 
-/// Filters all channels, of which the last is alpha.
+/// Filters all channels, of which the last is alpha. Colours are `empty` where alphas add up to 0.
 pub(super) fn run(
     isa: Isa,
-    whole: &Whole,
+    (whole, empty): (&Whole, u8),
     window: &Window,
     src: &ImageView<'_, u8>,
     dst: &mut ImageViewMut<'_, u8>,
@@ -98,7 +98,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let (taps, band) = (Taps::new(whole, window), band(height, window.rows, 1, stage.cut_for()));
-    let engine = Engine { isa, taps, window, src };
+    let engine = Engine { isa, taps, window, src, empty };
     let values = RING / (engine.slots() * engine.taps.lines.len());
     let strip = (values / channels).max(STRIP);
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, mut rows)| {
@@ -121,6 +121,7 @@ struct Engine<'a> {
     taps: Taps,
     window: &'a Window,
     src: &'a ImageView<'a, u8>,
+    empty: u8,
 }
 
 impl Engine<'_> {
@@ -159,6 +160,10 @@ impl Engine<'_> {
             out[channels - 1] = nearest(weight * unit);
             if rest > CERTAIN {
                 self.resolve((high, low), out);
+            }
+            if weight == 0.0 {
+                // Exact, so nothing is under the window.
+                out[..channels - 1].fill(self.empty);
             }
         }
     }
@@ -251,7 +256,7 @@ impl Scratch {
             return;
         }
         self.held[slot] = name;
-        let Engine { isa, taps, window, src } = engine;
+        let Engine { isa, taps, window, src, .. } = engine;
         let channels = src.shape().channels;
         let padded = &mut self.padded[..(columns.len() + window.cols - 1) * channels];
         pad(*isa, window, src, y, columns, padded);
@@ -417,7 +422,7 @@ mod tests {
                 let report = Report::default();
                 let call = report.call(0);
                 let stage = call.stage(0, 0).on(1);
-                run(isa, whole, &window, &src, &mut dst.view_mut(), &stage).unwrap();
+                run(isa, (whole, 0), &window, &src, &mut dst.view_mut(), &stage).unwrap();
                 let wrong =
                     dst.as_slice().iter().zip(&right).position(|(found, right)| found != right);
                 assert_eq!(wrong, None, "{text}, {isa:?}");

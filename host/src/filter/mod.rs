@@ -503,6 +503,21 @@ impl Filter {
         }
     }
 
+    /// The filter with each tap's magnitude. It has a row and a column if this filter has.
+    pub(crate) fn magnitudes(&self) -> Result<Self> {
+        let magnitudes = |taps: &[f64]| -> Result<Vec<f64>> {
+            let mut all = crate::memory::reserve(taps.len())?;
+            all.extend(taps.iter().map(|tap| tap.abs()));
+            Ok(all)
+        };
+        let (x, y) = self.anchor;
+        match self.separated() {
+            Some((row, column)) => Self::product(magnitudes(row)?, magnitudes(column)?),
+            None => Self::dense(self.cols, self.rows, magnitudes(self.dense_f64().unwrap_or(&[]))?),
+        }?
+        .anchored(x, y)
+    }
+
     /// `sqrt(sum tap^2)`.
     pub(crate) fn norm(&self) -> f64 {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap * tap).sum::<f64>();

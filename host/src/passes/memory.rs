@@ -21,14 +21,14 @@ pub struct Kind {
     /// # Safety
     /// At the address, and at each stride after it, lies a value: one for each element of the
     /// slice.
-    pub(super) load: unsafe fn(*const u8, isize, &mut [f64]),
+    pub(crate) load: unsafe fn(*const u8, isize, &mut [f64]),
     /// Converts sums to values. Arguments: the address of the first value, the stride in bytes, and
     /// the sums.
     ///
     /// # Safety
     /// At the address, and at each stride after it, there is room for a value: one for each element
     /// of the slice.
-    pub(super) store: unsafe fn(*mut u8, isize, &[f64]),
+    pub(crate) store: unsafe fn(*mut u8, isize, &[f64]),
     /// The index and the text of the first value that f64 may not represent exactly. Arguments: the
     /// address of the first value, the stride in bytes, and the number of values.
     ///

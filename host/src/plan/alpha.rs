@@ -102,6 +102,7 @@ impl Plan {
                 self.run_part(src, dst, &Part { filtered, ..part }, stream)
             }
             Channels::Weighted => {
+                self.check_has_kernel(src.scalar())?;
                 let gpus = self.gpus_of(src.gpu())?;
                 let prepared = crate::kernels::weighted::prepare();
                 let ran = gpus.engine_of(src.gpu()).enqueue(&prepared, src, dst, &part, stream)?;

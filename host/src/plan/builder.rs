@@ -12,6 +12,7 @@ use super::schedule::Limits;
 use super::step::Step;
 use super::{Device, Plan, ran};
 use crate::cpu;
+use crate::mask::{Nan, Rule, Unknown};
 use crate::progress::{Progress, Report};
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
@@ -27,6 +28,7 @@ pub struct PlanBuilder {
     limits: Limits,
     report: Report,
     cpu_times: f64,
+    unknown: Unknown,
 }
 
 impl PlanBuilder {
@@ -63,6 +65,20 @@ impl PlanBuilder {
     /// there is. Taps and kernels, which a plan keeps, are not counted.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.limits.memory = bytes;
+        self
+    }
+
+    /// How to treat NaN in images of floating-point numbers, and what a mask leaves out;
+    /// [`Nan::Spread`] unless set.
+    pub fn nan(mut self, nan: Nan) -> Self {
+        self.unknown.nan = nan;
+        self
+    }
+
+    /// The result where no pixel under the window is known: see [`Plan::run_masked`]. NaN unless
+    /// set; integers take the nearest value, and 0 for NaN.
+    pub fn unknown(mut self, result: f64) -> Self {
+        self.unknown.result = result;
         self
     }
 
@@ -132,6 +148,7 @@ impl PlanBuilder {
     /// used, [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
         let (filter, gradient) = self.step.clone().parts()?;
+        self.check_known((&filter, gradient))?;
         if let Some(variant) = self.variant {
             // What are known to be sums of such filters are added up.
             let passes = filter.is_separable() || filter.sum().is_some();
@@ -173,7 +190,27 @@ impl PlanBuilder {
             rounding: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
+            unknown: self.unknown,
         })
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if a gradient's pixels may be unknown, or if unknown pixels would be
+    /// filled with what is no average.
+    fn check_known(&self, (filter, gradient): (&Filter, Option<Gradient>)) -> Result<()> {
+        let nan = self.unknown.nan;
+        let is_masked = self.border == Border::None || nan != Nan::Spread;
+        if let Some(gradient) = gradient.filter(|_| is_masked) {
+            return Err(no_gradient(gradient));
+        }
+        if nan == Nan::Fill && Rule::of(filter) == Rule::Sum {
+            return Err(Error::Parameter {
+                name: "nan",
+                value: nan.to_string(),
+                expected: "ignore or spread for a filter whose taps do not sum to 1".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     #[cfg(feature = "gpu")]
@@ -214,6 +251,15 @@ impl PlanBuilder {
     }
 }
 
+/// The error of a gradient whose pixels may be unknown.
+pub(super) fn no_gradient(gradient: Gradient) -> Error {
+    Error::Parameter {
+        name: "the step",
+        value: gradient.to_string(),
+        expected: "a filter with a mask, border none, or nan ignore or fill: take its derivatives one by one, such as sobel-x".to_owned(),
+    }
+}
+
 #[cfg(feature = "gpu")]
 fn gpu_count() -> Result<u32> {
     crate::gpu::Gpu::count()
@@ -239,6 +285,7 @@ impl Plan {
             limits: Limits::default(),
             report: Report::default(),
             cpu_times: 1.0,
+            unknown: Unknown::default(),
         }
     }
 }

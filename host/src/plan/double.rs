@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 
 use gpu_kernels::border::copies;
 
+use super::masked_f64::masked;
 use crate::image::{Image, ImageView, ImageViewMut, Number, Shape};
+use crate::mask::{Coverage, Known, Mask, Nan};
 use crate::passes::{self, Array, Reach, Sums};
 use crate::pipeline::check_alpha;
 use crate::plan::{Channels, agree, pixels};
@@ -166,6 +168,20 @@ fn run_views<S: Number, D: Number>(
 /// # Safety
 /// As for [`Plan::run_arrays`].
 unsafe fn run(steps: &[(&Plan, Channels)], source: &Array, target: &Array) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { run_known(steps, source, target, None) }
+}
+
+/// As [`run`]; the only step may know its image and write what it knows of its results.
+///
+/// # Safety
+/// As for [`Plan::run_arrays`].
+pub(super) unsafe fn run_known(
+    steps: &[(&Plan, Channels)],
+    source: &Array,
+    target: &Array,
+    known: Option<(Known<'_>, &mut Coverage<'_>)>,
+) -> Result<()> {
     let Some((&(last, channels), others)) = steps.split_last() else { return Ok(()) };
     let shape = shape_of(source);
     shape.check()?;
@@ -188,15 +204,18 @@ unsafe fn run(steps: &[(&Plan, Channels)], source: &Array, target: &Array) -> Re
         }
         let from =
             between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
-        step(last, channels, &from, target)
+        match known {
+            Some(known) => step_known(last, channels, (&from, target), known),
+            None => step(last, channels, &from, target),
+        }
     }
 }
 
-fn shape_of(array: &Array) -> Shape {
+pub(super) fn shape_of(array: &Array) -> Shape {
     Shape { width: array.shape[1], height: array.shape[0], channels: array.shape[2] }
 }
 
-fn image_of(Shape { width, height, channels }: Shape) -> Result<Image<f64>> {
+pub(super) fn image_of(Shape { width, height, channels }: Shape) -> Result<Image<f64>> {
     Image::zeroed(width, height, channels)
 }
 
@@ -245,7 +264,18 @@ unsafe fn check_exact(array: &Array) -> Result<()> {
 ///
 /// # Safety
 /// As for [`Plan::run_arrays`].
-unsafe fn step(plan: &Plan, channels: Channels, source: &Array, target: &Array) -> Result<()> {
+pub(super) unsafe fn step(
+    plan: &Plan,
+    channels: Channels,
+    source: &Array,
+    target: &Array,
+) -> Result<()> {
+    let has_nan = !source.kind.is_integer && plan.unknown.nan != Nan::Spread;
+    if plan.border == Border::None || has_nan {
+        let known = (plan.known(Mask::All), &mut Coverage::default());
+        // SAFETY: the caller's promise.
+        return unsafe { step_known(plan, channels, (source, target), known) };
+    }
     let shape = shape_of(source);
     let pixels = pixels(shape);
     let call = plan.report.call(pixels);
@@ -284,8 +314,24 @@ unsafe fn step(plan: &Plan, channels: Channels, source: &Array, target: &Array) 
     call.reach(pixels)
 }
 
+/// Runs one plan over known pixels.
+///
+/// # Safety
+/// As for [`Plan::run_arrays`].
+unsafe fn step_known(
+    plan: &Plan,
+    channels: Channels,
+    images: (&Array, &Array),
+    (known, coverage): (Known<'_>, &mut Coverage<'_>),
+) -> Result<()> {
+    let filtered = channels.of_known()?;
+    let call = plan.report.call(pixels(shape_of(images.0)));
+    // SAFETY: the caller's promise.
+    unsafe { masked(plan, filtered, images, &known, coverage, &call) }
+}
+
 /// A step that is under way.
-struct Step<'a> {
+pub(super) struct Step<'a> {
     plan: &'a Plan,
     /// What the filter is computed by, unless it is tap by tap.
     products: Option<Products<'a>>,
@@ -295,6 +341,13 @@ struct Step<'a> {
     /// they tell how far the step has come.
     done: Cell<u64>,
     passes: u64,
+}
+
+impl<'a> Step<'a> {
+    /// A step that copies pixels alone.
+    pub(super) fn for_copies(plan: &'a Plan, call: &'a Call<'a>) -> Self {
+        Self { plan, products: None, call, pixels: 0, done: Cell::new(0), passes: 1 }
+    }
 }
 
 impl Step<'_> {
@@ -475,7 +528,7 @@ impl Step<'_> {
     ///
     /// # Safety
     /// As for [`passes::filter`].
-    unsafe fn restore(&self, source: &Array, target: &Array) -> Result<()> {
+    pub(super) unsafe fn restore(&self, source: &Array, target: &Array) -> Result<()> {
         let filter = &self.plan.filter;
         let inside = |anchor: usize, window: usize, extent: usize| {
             let end = (extent + anchor + 1).saturating_sub(window);

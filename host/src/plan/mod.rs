@@ -9,6 +9,8 @@ pub(crate) mod device;
 mod double;
 pub(crate) mod engines;
 mod family;
+mod masked;
+mod masked_f64;
 #[cfg(feature = "gpu")]
 mod on_device;
 pub(crate) mod place;
@@ -40,6 +42,7 @@ use crate::gpu::flow;
 use crate::image::{Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::mask::Unknown;
 use crate::problem::machine::Machine;
 use crate::problem::rounding::Rounding;
 use crate::problem::{Numbers, Place, Problem};
@@ -85,6 +88,7 @@ pub struct Plan {
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
+    unknown: Unknown,
 }
 
 impl Plan {
@@ -189,6 +193,7 @@ impl Plan {
         gpus: &OnGpus,
         engine: &crate::gpu::engine::Engine,
     ) -> Result<Prepared> {
+        self.check_has_kernel(problem.source)?;
         if let Some(gradient) = self.gradient {
             return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
         }
@@ -324,7 +329,10 @@ impl Plan {
         whole: Option<usize>,
     ) -> flow::Step<'p> {
         let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
-            Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
+            Channels::Weighted => {
+                self.check_has_kernel(kinds.0)?;
+                Ok(crate::kernels::weighted::prepare())
+            }
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
                 self.prepared(gpus, kinds, shape, filtered)

@@ -180,7 +180,8 @@ impl Auto {
         job: &CallSize,
         mut work: impl FnMut(Where) -> Result<T>,
     ) -> Result<T> {
-        if opening::failure().is_some() || job.load.pictures == 0.0 {
+        let masked = plans.iter().any(|(plan, _)| plan.is_masked(job.kinds.0));
+        if masked || opening::failure().is_some() || job.load.pictures == 0.0 {
             return work(Where::Cpu);
         }
         let forecast = self.forecast(plans, job);
@@ -405,7 +406,7 @@ impl Plan {
     }
 
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run
-    /// there.
+    /// there, or if pixels may be unknown, which a GPU does not weigh.
     fn predicted(
         &self,
         place: Place,
@@ -417,6 +418,9 @@ impl Plan {
             Channels::First(filtered) => filtered,
             Channels::Weighted => shape.channels,
         };
+        if self.is_masked(kinds.0) && !place.is_cpu() {
+            return None;
+        }
         let problem = self.problem_for(shape, filtered, kinds, place);
         if self.gradient.is_some() || channels == Channels::Weighted {
             return Some(problem.time_of_direct().as_secs_f64());

@@ -16,17 +16,20 @@ pub enum Ran {
     Gradient,
     /// The kernel that weighs colours by their alpha.
     Weighted,
+    /// Sums over known pixels: see [`Plan::run_masked`](crate::Plan::run_masked).
+    Masked,
     /// Passes in f64: see [`Plan::run_f64`](crate::Plan::run_f64).
     InF64,
 }
 
-/// A variant's name, `gradient`, `weighted by alpha` or `passes in f64`.
+/// A variant's name, `gradient`, `weighted by alpha`, `known pixels` or `passes in f64`.
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Variant(variant) => variant.fmt(f),
             Self::Gradient => f.pad("gradient"),
             Self::Weighted => f.pad("weighted by alpha"),
+            Self::Masked => f.pad("known pixels"),
             Self::InF64 => f.pad("passes in f64"),
         }
     }
@@ -34,7 +37,8 @@ impl std::fmt::Display for Ran {
 
 impl Ran {
     fn all() -> impl Iterator<Item = Self> {
-        Variant::all().map(Self::Variant).chain([Self::Gradient, Self::Weighted, Self::InF64])
+        let others = [Self::Gradient, Self::Weighted, Self::Masked, Self::InF64];
+        Variant::all().map(Self::Variant).chain(others)
     }
 }
 

@@ -154,6 +154,11 @@ impl Plan {
     ) -> Result<()> {
         let effort = self.effort(family, channels, src.shape(), (src.scalar(), dst.scalar()));
         let stage = &stage.on(effort.threads_now());
+        if self.is_masked(src.scalar()) {
+            let ran = self.run_known_on_cpu(engine, family, channels, src, dst, stage)?;
+            launched.note(ran);
+            return Ok(());
+        }
         let ran = match (channels, self.gradient) {
             (Channels::Weighted, _) => engine.run_weighted(src, dst, stage).map(|()| Ran::Weighted),
             (Channels::First(filtered), Some(gradient)) => {
@@ -275,6 +280,7 @@ impl Plan {
         };
         let problem = self.problem_for(shape, filtered, kinds, Place::Cpu { threads: 1 });
         let effort = effort(&problem, family);
+        let times = times * self.times_masked(kinds.0);
         Effort { nanoseconds: times * effort.nanoseconds, ..effort }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn defined(
         }
         let low = i < 0;
         i = match border {
-            Border::Constant(_) => return None,
+            Border::Constant(_) | Border::None => return None,
             Border::Replicate | Border::Keep => i + if low { 1 } else { -1 },
             Border::Reflect => (if low { -1 } else { 2 * n - 1 }) - i,
             Border::Reflect101 if n == 1 => 0,

@@ -1,0 +1,277 @@
+//! Sums over known pixels, beside the oracle's: to the last bit in the direct and the separable
+//! family, and exact bytes.
+
+use apron::{Border, Coverage, Device, Filter, Image, Mask, Nan, Plan, Scalar, Shape};
+use conformance::select::BORDERS;
+use libtest_mimic::{Failed, Trial};
+use oracle::{Order, Weighted, Whole, masked, masked_bytes};
+
+const FILTERS: &[&str] = &[
+    "gaussian:1",
+    "gaussian:3",
+    "box:cols=4,rows=7",
+    "box:size=2",
+    "motion:length=9,angle=30",
+    "unsharp:sigma=2",
+    "sharpen",
+    "sobel-x",
+    "sobel-y:size=7",
+    "laplacian",
+    "log:sigma=2",
+    "taps:0.25 0 0.5 0.25",
+    "taps:1 1 1",
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("masked::bits", bits),
+        Trial::test("masked::bytes", bytes),
+        Trial::test("masked::nan_is_a_mask", nan_is_a_mask),
+        Trial::test("masked::doubles", doubles),
+        Trial::test("masked::refused", refused),
+    ]
+}
+
+/// Numbers below a limit, by a generator that repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn shape(&mut self) -> Shape {
+        let extent = [1, 7, 63, 200];
+        let channels = 1 + self.below(3) as usize;
+        Shape {
+            width: extent[self.below(4) as usize] + self.below(5) as usize,
+            height: extent[self.below(3) as usize] + self.below(5) as usize,
+            channels,
+        }
+    }
+}
+
+fn borders() -> impl Iterator<Item = Border> {
+    BORDERS.into_iter().filter(|&border| border != Border::Keep).chain([Border::None])
+}
+
+fn plan(filter: &Filter, border: Border) -> apron::Result<Plan> {
+    Plan::builder(filter).border(border).unknown(-5.0).device(Device::Cpu).build()
+}
+
+/// Results in f32, of f32 and of bytes, by weights and by bytes.
+fn bits() -> Result<(), Failed> {
+    let mut random = Random(1);
+    let mut count = 0;
+    for (text, border) in
+        FILTERS.iter().flat_map(|text| borders().map(move |border| (text, border)))
+    {
+        let filter: Filter = text.parse()?;
+        for _ in 0..4 {
+            let shape @ Shape { width, height, channels } = random.shape();
+            let len = width * height * channels;
+            let share = [0, 1, 50, 95][random.below(4) as usize];
+            let values: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+            let mask: Vec<u8> = (0..width * height)
+                .map(|_| match random.below(100) {
+                    known if known < share => 0,
+                    99 => random.below(256) as u8,
+                    _ => 255,
+                })
+                .collect();
+            let weights: Vec<f32> =
+                (0..len).map(|at| f32::from(mask[at / channels]) / 255.0).collect();
+            let floats: Vec<f32> = values.iter().map(|&value| value.into()).collect();
+            let plan = plan(&filter, border)?;
+            let family = plan.variant_of(shape, Scalar::F32, Scalar::F32)?.family();
+            let Some(order) = Order::of(family) else { continue };
+            let weighted = Weighted { values: &floats, weights: &weights, shape };
+            let right = masked(order, weighted, &filter, border, -5.0);
+            let mask = Image::from_vec(mask, width, height, 1)?;
+            let weights = Image::from_vec(weights, width, height, channels)?;
+            let src = Image::from_vec(values, width, height, channels)?;
+            let floats = Image::from_vec(floats, width, height, channels)?;
+            for number in 0..3 {
+                let mut dst = Image::<f32>::zeroed(width, height, channels)?;
+                match number {
+                    0 => plan.run_masked(&floats, &weights, &mut dst)?,
+                    1 => plan.run_masked(&floats, &mask, &mut dst)?,
+                    _ => plan.run_masked(&src, &mask, &mut dst)?,
+                }
+                let differs = |(found, right): (&f32, &f32)| found.to_bits() != right.to_bits();
+                if let Some(at) = dst.as_slice().iter().zip(&right).position(differs) {
+                    let (found, right) = (dst.as_slice()[at], right[at]);
+                    let case = format!("{text} {border} {shape}, {share} %, {number}");
+                    return Err(format!("{case}: {found}, not {right}, at {at}").into());
+                }
+                count += right.len();
+            }
+        }
+    }
+    println!("masked::bits: {count} results");
+    Ok(())
+}
+
+/// Bytes of averages under masks of bytes.
+fn bytes() -> Result<(), Failed> {
+    let mut random = Random(2);
+    for (text, border) in
+        FILTERS.iter().flat_map(|text| borders().map(move |border| (text, border)))
+    {
+        let filter: Filter = text.parse()?;
+        if !filter.is_average() || matches!(border, Border::Constant(_)) {
+            continue;
+        }
+        let whole = Whole::of(&filter);
+        for _ in 0..4 {
+            let shape @ Shape { width, height, channels } = random.shape();
+            let len = width * height * channels;
+            let share = [0, 1, 50, 95][random.below(4) as usize];
+            let values: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+            let mask: Vec<u8> = (0..len)
+                .map(|_| match random.below(100) {
+                    known if known < share => 0,
+                    99 => random.below(256) as u8,
+                    _ => 255,
+                })
+                .collect();
+            let weighted = Weighted { values: &values, weights: &mask, shape };
+            let right = masked_bytes(weighted, &filter, &whole, border);
+            let mask = Image::from_vec(mask, width, height, channels)?;
+            let src = Image::from_vec(values, width, height, channels)?;
+            let mut dst = Image::<u8>::zeroed(width, height, channels)?;
+            plan(&filter, border)?.run_masked(&src, &mask, &mut dst)?;
+            let differs = |(found, right): (&u8, &u8)| found != right;
+            if let Some(at) = dst.as_slice().iter().zip(&right).position(differs) {
+                let (found, right) = (dst.as_slice()[at], right[at]);
+                return Err(
+                    format!("{text} {border} {shape}: {found}, not {right}, at {at}").into()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// NaN gives the results of a mask that leaves it out; filled, known pixels are copied.
+fn nan_is_a_mask() -> Result<(), Failed> {
+    let (width, height) = (90, 40);
+    let mut random = Random(3);
+    let values: Vec<f32> = (0..2 * width * height)
+        .map(|_| match random.below(10) {
+            0 => f32::NAN,
+            _ => random.below(1000) as f32,
+        })
+        .collect();
+    let mask: Vec<u8> = values.iter().map(|value| if value.is_nan() { 0 } else { 255 }).collect();
+    let (src, mask) =
+        (Image::from_vec(values, width, height, 2)?, Image::from_vec(mask, width, height, 2)?);
+    for (text, border) in
+        FILTERS.iter().flat_map(|text| borders().map(move |border| (text, border)))
+    {
+        let filter: Filter = text.parse()?;
+        let mut right = Image::<f32>::zeroed(width, height, 2)?;
+        plan(&filter, border)?.run_masked(&src, &mask, &mut right)?;
+        let builder = Plan::builder(&filter).border(border).unknown(-5.0).device(Device::Cpu);
+        let found: Image<f32> = builder.clone().nan(Nan::Ignore).build()?.filter(&src)?;
+        if found != right {
+            return Err(format!("{text} {border}: NaN is no mask").into());
+        }
+        let Ok(plan) = builder.nan(Nan::Fill).build() else { continue };
+        let filled: Image<f32> = plan.filter(&src)?;
+        for ((filled, right), src) in
+            filled.as_slice().iter().zip(right.as_slice()).zip(src.as_slice())
+        {
+            let expected = if src.is_nan() { right } else { src };
+            if filled != expected {
+                return Err(format!("{text} {border}: {src} became {filled}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sums in f64 are near those in f32, and weights and known pixels are the same.
+fn doubles() -> Result<(), Failed> {
+    let shape @ Shape { width, height, channels } = Shape { width: 70, height: 31, channels: 3 };
+    let len = width * height * channels;
+    let mut random = Random(4);
+    let values: Vec<f32> = (0..len).map(|_| random.below(1000) as f32 / 8.0).collect();
+    let mask: Vec<u8> =
+        (0..width * height).map(|_| if random.below(3) == 0 { 0 } else { 255 }).collect();
+    let wide: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+    let (src, wide) = (
+        Image::from_vec(values, width, height, channels)?,
+        Image::from_vec(wide, width, height, channels)?,
+    );
+    let mask = Image::from_vec(mask, width, height, 1)?;
+    for (text, border) in
+        FILTERS.iter().flat_map(|text| borders().map(move |border| (text, border)))
+    {
+        let plan = plan(&text.parse()?, border)?;
+        let new = || Image::<f32>::zeroed(width, height, channels);
+        let (mut narrow, mut weights) = (new()?, [new()?, new()?]);
+        let mut known = [
+            Image::<u8>::zeroed(width, height, channels)?,
+            Image::zeroed(width, height, channels)?,
+        ];
+        let [a, b] = &mut weights;
+        let [c, d] = &mut known;
+        let beside =
+            |a: &mut Image<f32>, c: &mut Image<u8>, run: &mut dyn FnMut(Coverage<'_>) -> _| {
+                run(Coverage { weights: Some(a.view_mut()), known: Some(c.view_mut()) })
+            };
+        beside(a, c, &mut |coverage| plan.run_masked_with(&src, &mask, &mut narrow, coverage))?;
+        let mut found = Image::<f64>::zeroed(width, height, channels)?;
+        beside(b, d, &mut |coverage| {
+            plan.run_masked_f64(&wide.view(), &mask, &mut found.view_mut(), coverage)
+        })?;
+        let near = |a: f64, b: f64, error: f64| (a - b).abs() <= error;
+        let results = narrow.as_slice().iter().zip(found.as_slice());
+        let all = results.enumerate().all(|(at, (&narrow, &found))| {
+            let [a, b] = [&weights[0], &weights[1]].map(|it| f64::from(it.as_slice()[at]));
+            let error = 1e-2 / a.abs().clamp(1e-2, 1.0);
+            near(narrow.into(), found, error.max(1e-4 * found.abs())) && near(a, b, 1e-4)
+        });
+        if !all || known[0] != known[1] {
+            return Err(format!("{text} {border} {shape}: f64 differs").into());
+        }
+    }
+    Ok(())
+}
+
+/// Errors name the value, the limit and the way out.
+fn refused() -> Result<(), Failed> {
+    let blur: Filter = "box:size=3".parse()?;
+    let src = Image::<f32>::zeroed(5, 4, 3)?;
+    let mut dst = src.clone();
+    let said = |outcome: apron::Result<()>, words: &[&str]| match outcome {
+        Ok(()) => Err(Failed::from(format!("{words:?} is not said"))),
+        Err(error) => {
+            let text = error.to_string();
+            match words.iter().find(|word| !text.contains(*word)) {
+                Some(word) => Err(format!("{text} does not say {word}").into()),
+                None => Ok(()),
+            }
+        }
+    };
+    let any = plan(&blur, Border::Wrap)?;
+    let (small, pairs) = (Image::<u8>::zeroed(4, 4, 1)?, Image::<u8>::zeroed(5, 4, 2)?);
+    said(any.run_masked(&src, &small, &mut dst), &["4x4x1", "5x4x1, or 5x4x3"])?;
+    said(any.run_masked(&src, &pairs, &mut dst), &["5x4x2"])?;
+    let weights = Image::from_vec(vec![-1.0f32; 20], 5, 4, 1)?;
+    said(any.run_masked(&src, &weights, &mut dst), &["-1 in row 0, column 0", "at least 0"])?;
+    let mut other = Image::<f32>::zeroed(1, 1, 1)?;
+    said(any.run_masked(&src, Mask::All, &mut other), &["1x1x1"])?;
+    let coverage = Coverage { weights: Some(other.view_mut()), known: None };
+    said(any.run_masked_with(&src, Mask::All, &mut dst, coverage), &["1x1x1"])?;
+    let built = |builder: apron::PlanBuilder| builder.device(Device::Cpu).build().map(|_| ());
+    let sobel: Filter = "sobel-x".parse()?;
+    said(built(Plan::builder(&sobel).nan(Nan::Fill)), &["fill", "ignore or spread"])?;
+    let gradient = Plan::builder(apron::Gradient::sobel());
+    said(built(gradient.border(Border::None)), &["sobel", "one by one"])?;
+    Ok(())
+}
