@@ -5,6 +5,7 @@ mod array;
 mod device;
 mod dlpack;
 mod filter;
+mod masked;
 mod ndimage;
 mod plan;
 mod presets;

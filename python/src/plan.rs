@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use apron::{Alpha, Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, with_pixels};
+use apron::{
+    Alpha, Border, Device, ImageView, ImageViewMut, Nan, Pixel, Scalar, Variant, with_pixels,
+};
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -12,6 +14,7 @@ use pyo3::types::{PyDict, PyEllipsis};
 
 use crate::array::{self, dims};
 use crate::filter::{Filter, error};
+use crate::masked::Arrays;
 use crate::threads::without_lock;
 
 /// A filter ready to run on a device, with a rule for pixels outside the image. A plan filters
@@ -23,8 +26,8 @@ use crate::threads::without_lock;
 ///     The filter, or its text.
 /// border : str, default "reflect101"
 ///     The rule for pixels outside the image: "constant" (zeros), "constant:VALUE", "replicate",
-///     "reflect", "reflect101", "wrap", or "keep", which copies the image where the window leaves
-///     it.
+///     "reflect", "reflect101", "wrap", "keep", which copies the image where the window leaves it,
+///     or "none": results come from the pixels inside the image alone.
 /// device : str, default "auto"
 ///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto": for each call the CPU or the first GPU,
 ///     whichever is predicted to be faster.
@@ -42,6 +45,13 @@ use crate::threads::without_lock;
 ///     copy alpha. "keep" copies it. "auto" is "premultiply" for averages, whose taps are not
 ///     negative and sum to 1, and "keep" for other filters. The default is "filter" for arrays,
 ///     which do not state the meaning of their channels, and "auto" for PIL images, which do.
+/// nan : str, default "spread"
+///     The treatment of NaN in floating-point numbers, and of what a mask leaves out. "spread": NaN
+///     under the window gives NaN. "ignore": NaN is unknown, and every result comes from the known
+///     pixels. "fill": likewise, but known pixels are copied. The default leaves out what a mask
+///     does alone.
+/// unknown : float, default NaN
+///     The result where no pixel under the window is known; integers take 0 for NaN.
 ///
 /// Raises
 /// ------
@@ -60,6 +70,8 @@ pub(crate) struct Plan {
     variant: Option<Variant>,
     memory: Option<u64>,
     autotune: bool,
+    nan: Nan,
+    unknown: f64,
 }
 
 /// A filter, or its text.
@@ -83,7 +95,7 @@ fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
 #[pymethods]
 impl Plan {
     #[new]
-    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false, alpha = None))]
+    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false, alpha = None, nan = "spread", unknown = f64::NAN))]
     #[expect(clippy::too_many_arguments, reason = "named ones, as Python has them")]
     fn new(
         py: Python<'_>,
@@ -94,7 +106,10 @@ impl Plan {
         memory: Option<u64>,
         autotune: bool,
         alpha: Option<&str>,
+        nan: &str,
+        unknown: f64,
     ) -> PyResult<Self> {
+        let nan = parsed(nan)?;
         let filter = given(filter)?;
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
@@ -103,10 +118,12 @@ impl Plan {
             .border(border)
             .device(device)
             .variant(variant)
-            .autotune(autotune);
+            .autotune(autotune)
+            .nan(nan)
+            .unknown(unknown);
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
         let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
-        Ok(Self { plan, alpha, filter, border, variant, memory, autotune })
+        Ok(Self { plan, alpha, filter, border, variant, memory, autotune, nan, unknown })
     }
 
     /// The treatment of the last channel; None if the user gave none.
@@ -127,7 +144,21 @@ impl Plan {
             variant: self.variant,
             memory: self.memory,
             autotune: self.autotune,
+            nan: self.nan,
+            unknown: self.unknown,
         })
+    }
+
+    /// The treatment of NaN, and of what a mask leaves out.
+    #[getter]
+    fn nan(&self) -> String {
+        self.nan.to_string()
+    }
+
+    /// The result where no pixel under the window is known.
+    #[getter]
+    fn unknown(&self) -> f64 {
+        self.unknown
     }
 
     /// The filter.
@@ -201,6 +232,8 @@ impl Plan {
         options.set_item("memory", plan.memory)?;
         options.set_item("autotune", plan.autotune)?;
         options.set_item("alpha", plan.alpha())?;
+        options.set_item("nan", plan.nan())?;
+        options.set_item("unknown", plan.unknown())?;
         let class = py.import("apron")?.getattr("Plan")?;
         let partial = py.import("functools")?.getattr("partial")?;
         let again = partial.call((class,), Some(&options))?;
@@ -228,6 +261,14 @@ impl Plan {
     /// dtype : dtype, optional
     ///     The result's type; by default the image's. float32 keeps a derivative's sign. Integers
     ///     are rounded half to even and saturated.
+    /// mask : array, optional
+    ///     Which pixels are known: bool; uint8, where 0 is unknown, 255 known, and v between weighs
+    ///     v/255; or weights as floating-point numbers. Rows and columns, or the image's shape. A
+    ///     result is ``sum(w m p) / sum(w m)`` for taps that sum to 1, and ``sum(w m p)`` for
+    ///     others. The masked elements of a NumPy masked array are unknown too, and then the result
+    ///     is a masked array. Masks are for arrays in host memory, on the CPU.
+    /// weights : array, optional
+    ///     A float32 array of the image's shape, which gets ``sum(w m)``.
     ///
     /// Returns
     /// -------
@@ -275,6 +316,20 @@ impl Plan {
         static OTHERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let others = OTHERS.import(slf.py(), "apron._arrays", "call")?;
         others.call1((slf, image, out, axis, dtype))
+    }
+
+    /// Filters the known pixels of an image. All arrays have rows, columns and channels, in C's
+    /// order, and those that are written share no byte with another.
+    #[pyo3(signature = (image, mask, result, weights, known))]
+    fn _masked<'py>(
+        &self,
+        image: &Bound<'py, PyUntypedArray>,
+        mask: Option<&Bound<'py, PyUntypedArray>>,
+        result: &Bound<'py, PyUntypedArray>,
+        weights: Option<&Bound<'py, PyUntypedArray>>,
+        known: Option<&Bound<'py, PyUntypedArray>>,
+    ) -> PyResult<()> {
+        self.masked(image.py(), &Arrays { image, mask, result, weights, known })
     }
 }
 
@@ -488,7 +543,7 @@ fn check_output(src: &Bound<'_, PyUntypedArray>, out: &Bound<'_, PyUntypedArray>
 }
 
 /// A type that kernels take; `None` for others.
-fn scalar(dtype: &Bound<'_, PyArrayDescr>) -> Option<Scalar> {
+pub(crate) fn scalar(dtype: &Bound<'_, PyArrayDescr>) -> Option<Scalar> {
     if dtype.is_native_byteorder() == Some(false) {
         return None;
     }
@@ -536,7 +591,7 @@ unsafe impl Sync for Layout {}
 
 impl Layout {
     /// The layout, or `None` if a plan cannot take the rows of pixels or of planes in place.
-    fn of(
+    pub(crate) fn of(
         array: &Bound<'_, PyUntypedArray>,
         scalar: Scalar,
         axis: isize,
@@ -570,6 +625,10 @@ impl Layout {
         self.channels == 1 || self.interleaved == other.interleaved
     }
 
+    pub(crate) fn scalar(&self) -> Scalar {
+        self.scalar
+    }
+
     /// The number of pictures that a plan filters.
     fn planes(&self) -> usize {
         if self.interleaved { 1 } else { self.channels }
@@ -585,7 +644,10 @@ impl Layout {
     /// # Safety
     /// For `'a`, the array must exist, its values must be of type `P`, and nobody may write to
     /// them.
-    unsafe fn view<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageView<'a, P>> {
+    pub(crate) unsafe fn view<'a, P: Pixel>(
+        &self,
+        plane: usize,
+    ) -> apron::Result<ImageView<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
         // SAFETY: the rows are inside the array. Its address and strides are multiples of a value's
@@ -597,7 +659,10 @@ impl Layout {
     /// # Safety
     /// For `'a`, the array must exist, its values must be of type `P`, and nobody else may use
     /// these values or the bytes between the rows.
-    unsafe fn view_mut<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageViewMut<'a, P>> {
+    pub(crate) unsafe fn view_mut<'a, P: Pixel>(
+        &self,
+        plane: usize,
+    ) -> apron::Result<ImageViewMut<'a, P>> {
         let (channels, stride, len) = self.parts();
         let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
         // SAFETY: as in `view`.

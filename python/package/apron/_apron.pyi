@@ -6,8 +6,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 __version__: str
 
-_Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep"] | str
+_Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep", "none"] | str
 _Alpha = Literal["auto", "premultiply", "premultiplied", "keep", "filter"]
+_Nan = Literal["spread", "ignore", "fill"]
 _Device = Literal["auto", "cpu", "gpu", "gpu:all"] | str
 
 class Filter:
@@ -72,13 +73,32 @@ class Plan:
         memory: int | None = None,
         autotune: bool = False,
         alpha: _Alpha | None = None,
+        nan: _Nan = "spread",
+        unknown: float = ...,
     ) -> Plan: ...
     @overload
     def __call__(
-        self, image: NDArray[Any], out: NDArray[Any] | None = None, *, axis: int = -1, dtype: DTypeLike | None = None
+        self,
+        image: NDArray[Any],
+        out: NDArray[Any] | None = None,
+        *,
+        axis: int = -1,
+        dtype: DTypeLike | None = None,
+        mask: ArrayLike | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> NDArray[Any]: ...
     @overload
-    def __call__(self, image: Any, out: Any = None, *, axis: int = -1, dtype: Any = None) -> Any: ...
+    def __call__(
+        self, image: Any, out: Any = None, *, axis: int = -1, dtype: Any = None, mask: Any = None, weights: Any = None
+    ) -> Any: ...
+    def _masked(
+        self,
+        image: NDArray[Any],
+        mask: NDArray[Any] | None,
+        result: NDArray[Any],
+        weights: NDArray[np.float32] | None,
+        known: NDArray[np.uint8] | None,
+    ) -> None: ...
     @property
     def filter(self) -> Filter: ...
     @property
@@ -88,6 +108,10 @@ class Plan:
     @property
     def alpha(self) -> _Alpha | None: ...
     def _with_alpha(self, alpha: _Alpha) -> Plan: ...
+    @property
+    def nan(self) -> _Nan: ...
+    @property
+    def unknown(self) -> float: ...
     @property
     def variant(self) -> str | None: ...
     @property

@@ -11,8 +11,12 @@ class Plan(_apron.Plan):
     __doc__ = _apron.Plan.__doc__
     __module__ = "apron"
 
-    def __call__(self, image, out=None, *, axis=-1, dtype=None):
+    def __call__(self, image, out=None, *, axis=-1, dtype=None, mask=None, weights=None):
         # This is Python, so that PyTorch's compiler can trace a call.
+        if mask is not None or weights is not None or isinstance(image, np.ma.MaskedArray):
+            from . import _masks
+
+            return _masks.call(self, image, out, axis, dtype, mask, weights)
         if type(image) is not np.ndarray:
             torch = sys.modules.get("torch")
             if torch is not None and isinstance(image, torch.Tensor):

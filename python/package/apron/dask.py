@@ -100,13 +100,13 @@ def _blockwise(run, array, depths, wraps, dtype):
 
 
 @functools.lru_cache(maxsize=16)
-def _plan(filter, border, device, variant, alpha=None):
+def _plan(filter, border, device, variant, alpha=None, nan="spread", unknown=math.nan):
     """A worker's plan for all blocks."""
-    return _apron.Plan(filter, border, device, variant=variant, alpha=alpha)
+    return _apron.Plan(filter, border, device, variant=variant, alpha=alpha, nan=nan, unknown=unknown)
 
 
-def _filter_block(block, filter, border, device, variant, alpha, axis, dtype):
-    return _plan(filter, border, device, variant, alpha)(block, axis=axis, dtype=dtype)
+def _filter_block(block, filter, border, device, variant, alpha, unknowns, axis, dtype):
+    return _plan(filter, border, device, variant, alpha, *unknowns)(block, axis=axis, dtype=dtype)
 
 
 def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=None, variant=None, alpha=None):
@@ -117,7 +117,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or rows, columns and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan also gives its border, device, variant and alpha.
+        The filter. A plan also gives its border, device, variant, alpha, nan and unknown.
     border : str, default "reflect101"
         The rule for pixels outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -150,8 +150,9 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         unknown.
     """
     array = checked(array, "array")
+    unknowns = ()
     if isinstance(filter, _apron.Plan):
-        alpha = alpha or filter.alpha
+        alpha, unknowns = alpha or filter.alpha, (filter.nan, filter.unknown)
         filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
@@ -162,7 +163,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     if alpha not in (None, "filter") and array.ndim == 3:
         array = array.rechunk({axis % 3: -1})
     # A call with one pixel raises the errors that a NumPy array would.
-    dtype = _plan(str(filter), border, "cpu", None, alpha)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
+    dtype = _plan(str(filter), border, "cpu", None, alpha, *unknowns)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
     if 0 in array.shape:
         raise ValueError(f"the image's shape is {array.shape}: every extent must be at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
@@ -175,7 +176,15 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     for at, size, anchor in zip(sides, filter.shape, filter.anchor[::-1]):
         depths[at] = max(anchor, size - 1 - anchor)
     run = functools.partial(
-        _filter_block, filter=str(filter), border=border, device=device, variant=variant, alpha=alpha, axis=axis, dtype=dtype
+        _filter_block,
+        filter=str(filter),
+        border=border,
+        device=device,
+        variant=variant,
+        alpha=alpha,
+        unknowns=unknowns,
+        axis=axis,
+        dtype=dtype,
     )
     return _blockwise(run, array, depths, [border == "wrap"] * array.ndim, dtype)
 
