@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use apron::{Alpha, Border, Device, Filter, Scalar, Shape, Step, Variant};
+use apron::{Alpha, Border, Device, Filter, Nan, Scalar, Shape, Step, Variant};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -140,6 +140,23 @@ pub(crate) struct FilterArgs {
     )]
     pub(crate) border: Border,
 
+    /// Picture of the known pixels, as large as IN: 0 is unknown, the greatest integer or 1 is
+    /// known, and values between weigh. Results come from the known pixels alone. It is grey, or
+    /// has IN's channels
+    #[arg(long, value_name = "FILE", help_heading = "Filter")]
+    pub(crate) mask: Option<PathBuf>,
+
+    /// How to treat NaN, and a TIFF's nodata value: spread (NaN spreads, nodata is a number),
+    /// ignore (both are unknown, and results come from the known pixels alone) or fill (likewise,
+    /// but known pixels are copied)
+    #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
+    pub(crate) nan: Nan,
+
+    /// Result where no pixel under the taps is known [default: a TIFF's nodata value, or NaN, which
+    /// is 0 in integers]
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, help_heading = "Filter")]
+    pub(crate) unknown: Option<f64>,
+
     /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU, whichever is
     /// faster for the picture)
     #[arg(long, default_value_t, help_heading = "Running")]
@@ -233,6 +250,10 @@ Arrays (.npy) are height x width, or with channels last, or with slices first; -
 Their values may have any type but complex, either byte order, and C or Fortran order; every channel is filtered. Values
 other than u8, u16, f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; i64 and u64
 values beyond 2^53 are refused.
+Unknown pixels: with --mask, with --nan ignore or fill, and with --border none, a result is the sum of taps times known
+pixels, divided by the sum of the taps on known pixels if all taps sum to 1 (blurs, sharpening), else the plain sum
+(derivatives). Weights of a mask multiply the taps. Bytes are exact; other results are sums in f32, rounded once. --mask and
+nodata are for a single --filter, run on the CPU, and copy alpha unless --alpha filter is given.
 Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Video: y4m (YUV4MPEG2) is read and written frame by frame, as ffmpeg's -f yuv4mpegpipe: 420, 411, 422, 444 and mono, of 8 to
@@ -256,6 +277,9 @@ Examples:
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter anim.gif frame3.png --page 3 --filter sharpen
   apron filter render.exr soft.exr --channels diffuse --filter gaussian:2
+  apron filter heat.npy full.npy --filter gaussian:3 --nan fill
+  apron filter dem.tif smooth.tif --filter gaussian:2 --nan ignore --border none
+  apron filter photo.png out.png --filter gaussian:8 --mask mask.png
   apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --format y4m --filter gaussian:2 | ffmpeg -i - out.mp4
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";

@@ -19,7 +19,7 @@ use crate::meta::Meta;
 use crate::notes::Note;
 use crate::picture::{Picture, Pixels};
 use crate::scaling::{is_integer, is_wild};
-use crate::{npy, replace, stream};
+use crate::{masks, npy, replace, stream};
 
 /// A picture whose rows can be read one by one.
 pub(crate) struct Array {
@@ -47,7 +47,8 @@ impl Array {
     /// `None` for anything else: the codecs read it or report the error.
     pub(crate) fn open(path: &Path, args: &FilterArgs) -> Option<Self> {
         let reading = &args.reading;
-        if stream::is_stream(path) || reading.page.is_some() || reading.lenient {
+        let whole = reading.page.is_some() || reading.lenient || args.mask.is_some();
+        if whole || stream::is_stream(path) {
             return None;
         }
         // Opening a pipe here would leave its writer without a reader when this function closes it.
@@ -83,7 +84,8 @@ impl Array {
                 let Some(npy::Rows { shape, scalar, swapped, channel_axis }) =
                     npy::rows(&mut file, reading.axes)
                 else {
-                    return Self::of_tiff(path, file, reading);
+                    let array = Self::of_tiff(path, file, reading)?;
+                    return Some(array).filter(|array| !masks::has_nodata(args, &array.meta));
                 };
                 let (start, strip_rows) = (file.stream_position().ok()?, shape.height);
                 let (strips, extras) = (vec![start], extra::of_array(shape.channels));

@@ -18,6 +18,7 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
+use crate::masks::{self, Known};
 use crate::notes::{self, Note};
 use crate::output::report;
 use crate::picture::{Document, Picture, Pixels, Stored};
@@ -77,6 +78,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         args: &args,
         steps: &steps,
         pipeline: &pipeline,
+        mask: masks::load(&args)?,
         differs,
         is_angle,
         bar: &bar,
@@ -107,6 +109,8 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
             format.name()
         )));
     }
+    let is_video = |job: &Job| args.format.or(named(job)).is_some_and(FileFormat::is_video);
+    masks::check_option(args, jobs.iter().any(is_video))?;
     let writing = &args.writing;
     for (given, option, format, kind) in [
         (writing.quality.is_some(), "--quality", "jpg", "JPEG"),
@@ -495,7 +499,16 @@ impl Task<'_> {
             }
             Ok::<_, Failure>(results)
         };
-        let all_sums = || steps::sums(pipeline, &pixels, treated);
+        let known = Known::of(args, self.mask.as_ref(), &page.meta);
+        if known.as_ref().is_some_and(|known| known.nodata.is_some()) && self.steps.len() > 1 {
+            let reason =
+                "the file has a nodata value: --nan ignore and fill are then for a single --filter";
+            return Err(Failure::at(&job.input, reason));
+        }
+        let all_sums = || match &known {
+            Some(known) => known.filter(pipeline, &pixels, treated, None),
+            None => steps::sums(pipeline, &pixels, treated),
+        };
         let counts = self.counts_cuts(stored.map_or(is_integer(target), Stored::is_unsigned));
         let integers = stored.map_or(is_integer(target), Stored::is_integer);
         let counts_nan = integers && !args.quiet && may_give_nan(&pixels);
@@ -508,7 +521,10 @@ impl Task<'_> {
                 .apply(sums, channels, Some(target).filter(|_| stored.is_none()))
                 .map_err(failed)?,
             (_, _, Some(_)) => noted(all_sums())?,
-            _ => noted(steps::filtered(pipeline, &pixels, treated, target))?,
+            _ => noted(match &known {
+                Some(known) => known.filter(pipeline, &pixels, treated, Some(target)),
+                None => steps::filtered(pipeline, &pixels, treated, target),
+            })?,
         };
         if let (Some((at, _)), Some(_)) = (meaning.treated, meaning.kept) {
             result.move_channel(last, at);

@@ -21,6 +21,7 @@ mod info;
 mod jobs;
 mod limits;
 mod manual;
+mod masks;
 mod meta;
 mod notes;
 mod npy;

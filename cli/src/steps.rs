@@ -50,7 +50,9 @@ pub(crate) fn pipeline(
             .device(args.device)
             .variant(args.variant)
             .autotune(args.autotune)
-            .memory(args.gpu_memory.unwrap_or(u64::MAX));
+            .memory(args.gpu_memory.unwrap_or(u64::MAX))
+            .nan(args.nan)
+            .unknown(args.unknown.unwrap_or(f64::NAN));
         match bar {
             Some(bar) => builder.progress(shown_by(bar)).build(),
             None => builder.build(),

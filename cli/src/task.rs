@@ -10,6 +10,7 @@ use crate::args::FilterArgs;
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::jobs::Job;
+use crate::masks::MaskImage;
 use crate::notes::Notes;
 use crate::{replace, stream};
 
@@ -18,6 +19,8 @@ pub(crate) struct Task<'a> {
     pub(crate) args: &'a FilterArgs,
     pub(crate) steps: &'a [Step],
     pub(crate) pipeline: &'a Pipeline,
+    /// Which pixels of every picture are known.
+    pub(crate) mask: Option<MaskImage>,
     /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
     pub(crate) differs: bool,
     /// Whether the last step computes angles.

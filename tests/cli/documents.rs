@@ -26,6 +26,8 @@ apron filter volume.npy document.tif --axes zyx --filter identity
 apron filter logo.npy logo.png --filter identity
 cat logo.png logo.png logo.png | apron filter - anim.gif --filter identity
 mkdir -p photos/inner scans
+apron filter heat.npy dem.tif --filter identity
+cp photo.png mask.png
 apron filter assets/moon.png scans/a.tif --filter identity
 cp scans/a.tif scans/b.tif
 cp photo.png in.png
@@ -47,6 +49,9 @@ fn commands(text: &str, least: usize) -> Result<(), Failed> {
         &npy("|u1", "(8, 12, 4)", &(0..=255).cycle().take(384).collect::<Vec<u8>>()),
     );
     bench.put("render.exr", include_bytes!("../../fuzz/corpus/picture/layers.exr"));
+    let heat = |i: usize| if i.is_multiple_of(7) { f32::NAN } else { i as f32 };
+    let heat: Vec<u8> = (0..600).flat_map(|i| heat(i).to_le_bytes()).collect();
+    bench.put("heat.npy", &npy("<f4", "(20, 30)", &heat));
     bench.put("in.rgb", &vec![90; 2 * 1920 * 1080 * 3]);
     let frame = [90; 64 * 48 * 3 / 2];
     bench.put("in.y4m", &[b"YUV4MPEG2 W64 H48\nFRAME\n", &frame[..]].concat());

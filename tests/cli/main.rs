@@ -11,6 +11,7 @@ mod frames;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod masks;
 mod pipes;
 mod places;
 mod plan;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         documents::trials(),
         faults::trials(),
         fuzzed::trials(),
+        masks::trials(&of_extra),
         places::trials(),
         values::trials(),
         video::trials(&ffmpeg),
