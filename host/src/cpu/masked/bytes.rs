@@ -150,6 +150,14 @@ impl Job<'_, u8> {
         }
     }
 
+    /// A row of the mask's bytes, and its channels; `None` if all is known.
+    fn mask_row(&self, y: usize) -> Option<(&[u8], usize)> {
+        match &self.known.mask {
+            Mask::Bytes(view) => Some((view.row(y), view.shape().channels)),
+            _ => None,
+        }
+    }
+
     /// The bytes of a mask for a pixel.
     fn bytes(&self, (x, y): (usize, usize)) -> &[u8] {
         match &self.known.mask {
@@ -228,10 +236,6 @@ impl Quotients<'_> {
         let (window, Shape { width, height, .. }) = (&self.window, self.job.src.shape());
         let under: Vec<_> =
             (0..width + window.cols - 1).map(|at| window.column(at, 0, width)).collect();
-        let is_unknown = |row: Option<usize>, column: Option<usize>| match row.zip(column) {
-            Some((y, x)) => self.job.bytes((x, y)).iter().any(|&byte| byte != 255),
-            None => self.none,
-        };
         memory.counts.clear();
         memory.counts.resize(under.len(), 0);
         memory.touched.clear();
@@ -239,9 +243,15 @@ impl Quotients<'_> {
             if self.is_clean(line) {
                 return;
             }
-            let row = window.row(line, 0, height);
+            let row = window.row(line, 0, height).map(|y| self.job.mask_row(y));
             for (count, &column) in counts.iter_mut().zip(&under) {
-                *count = with(*count, is_unknown(row, column).into());
+                let is_unknown = match row.zip(column) {
+                    Some((Some((row, 1)), x)) => row[x] != 255,
+                    Some((Some((row, n)), x)) => row[x * n..(x + 1) * n].iter().any(|&b| b != 255),
+                    Some((None, _)) => false,
+                    None => self.none,
+                };
+                *count = with(*count, is_unknown.into());
             }
         };
         for y in top..top + rows {
@@ -383,23 +393,26 @@ impl Quotients<'_> {
         let mut found = Image::<u8>::zeroed(width, height, channels)?;
         let mut left = width * height / MANY;
         let (anchor_x, anchor_y) = (window.anchor_x, window.anchor_y);
-        let (inner, outer) =
-            (width + 1 - window.cols, anchor_y..anchor_y + height + 1 - window.rows);
-        for y in outer {
-            for x in anchor_x..anchor_x + inner {
-                for channel in 0..channels - 1 {
-                    let at = (y * width + x) * (channels - 1) + channel;
-                    let (value, weight) = (values.as_slice()[at], weights.as_slice()[at]);
-                    let rest = (value - value.floor() - 0.5).abs();
-                    let byte = if weight > least && rest > error {
-                        u8::from_f32(value)
-                    } else if left == 0 {
-                        return Ok(None);
-                    } else {
-                        left -= 1;
-                        exact.byte((x, y), channel)
-                    };
-                    found.as_mut_slice()[(y * width + x) * channels + channel] = byte;
+        let few = channels - 1;
+        for y in anchor_y..anchor_y + height + 1 - window.rows {
+            let row = y * width + anchor_x..(y + 1) * width + anchor_x + 1 - window.cols;
+            let part = row.start * few..row.end * few;
+            let sums = values.as_slice()[part.clone()].iter().zip(&weights.as_slice()[part]);
+            let out = &mut found.as_mut_slice()[row.start * channels..row.end * channels];
+            let out = out.chunks_exact_mut(channels).flat_map(|pixel| &mut pixel[..few]);
+            for (at, (out, (&value, &weight))) in out.zip(sums).enumerate() {
+                // A conversion, as `floor` is a call on some processors.
+                let rest = (value - (value as i32) as f32 - 0.5).abs();
+                if weight == 0.0 {
+                    // No tap is negative, so none of a known pixel is greater than 0.
+                    *out = exact.empty;
+                } else if weight > least && rest > error {
+                    *out = u8::from_f32(value);
+                } else if left == 0 {
+                    return Ok(None);
+                } else {
+                    left -= 1;
+                    *out = exact.byte((anchor_x + at / few, y), at % few);
                 }
             }
         }
