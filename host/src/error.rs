@@ -187,6 +187,9 @@ pub struct Why(Cow<'static, str>);
 impl Why {
     pub(crate) const NOT_SEPARABLE: Self =
         Self(Cow::Borrowed("the filter is not separable into a row and a column"));
+    pub(crate) const NO_LINES: Self = Self(Cow::Borrowed(
+        "1-D spectra take a separable filter or a sum of two, of 1 to 2^20 taps in each direction, whose sums of |tap| are from 1e-15 to 1e15",
+    ));
     pub(crate) const BYTES_ALONE: Self =
         Self(Cow::Borrowed("it takes only u8 images with u8 results"));
 }

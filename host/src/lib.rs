@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
+mod accuracy;
 mod alpha;
 mod border;
 mod cpu;
@@ -39,6 +40,7 @@ mod variant;
 mod whole;
 mod window;
 
+pub use accuracy::Accuracy;
 pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};

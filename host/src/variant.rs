@@ -16,9 +16,10 @@ use crate::{Error, Result};
 /// | other filters of up to 17x17 taps | direct |
 /// | all others | Fourier |
 ///
-/// Taps of 0 count. A filter whose `sum |tap|` is below 1e-20 or above 1e30 exceeds the range of
-/// f32 spectra, and gets the separable or the direct family. For bytes in and bytes out, results
-/// have the same bits in every family, so the fastest family runs.
+/// [`Accuracy`](crate::Accuracy) may request another family: see its table. Taps of 0 count. A
+/// filter whose `sum |tap|` is below 1e-20 or above 1e30 exceeds the range of f32 spectra, and gets
+/// the separable or the direct family. For bytes in and bytes out, results have the same bits in
+/// every family, so the fastest family runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -35,6 +36,10 @@ pub enum Family {
     /// Products of spectra, tile by tile. The error is relative to the greatest pixel and to the
     /// sum of all taps, not to each pixel's own sum: see [`Variant::Fourier`].
     Fourier,
+    /// A pass along the rows and a pass along the columns, each by products of 1-D spectra on a
+    /// GPU, and as in [`Family::Separable`] on a CPU. For the same filters. The error is relative
+    /// to the greatest pixel, too: see [`Variant::SpectraPasses`].
+    SpectraPasses,
 }
 
 /// An algorithm for a filter on a GPU. On the CPU, all variants of a family run the same code.
@@ -82,9 +87,17 @@ pub enum Variant {
     /// enter the window and subtract the pixels that leave it. So the time hardly depends on the
     /// window's size. The quotient is exact.
     RunningSums,
-    /// Bytes in and bytes out, for a separable filter. The row pass and the column pass are
-    /// products of 1-D spectra in f32, so the time hardly depends on the number of taps. Uncertain
-    /// results are computed exactly.
+    /// For a separable filter or a sum of two. The row pass and the column pass are products of 1-D
+    /// spectra in f32, so the time hardly depends on the number of taps. Bytes made of bytes are
+    /// exact: uncertain results are computed again.
+    ///
+    /// The error of other results is at most `25 + 25 (r + c)` units in the last place of `sum
+    /// |tap| * max |pixel|`, where r is the ratio of `sqrt(sum t^2)` to `sum |t|` over the row of
+    /// taps, and c over the column: 31 units for a Gaussian of sigma 20. Each further part of a
+    /// window longer than 2000 taps adds one. The maximum is over the tiles with the result: pixels
+    /// up to 4096 away in each direction, or the window's length. NaN, infinities and overflows
+    /// change only the results whose windows contain them. On a CPU the passes of
+    /// [`Variant::Separable`] run instead, so bits differ between devices.
     SpectraPasses,
 }
 
@@ -166,8 +179,8 @@ const TABLE: &[Row] = &[
     Row {
         variant: Variant::SpectraPasses,
         name: "spectra-passes",
-        family: Family::Separable,
-        summary: "u8 to u8, separable filters of any length: each pass multiplies 1-D Fourier transforms",
+        family: Family::SpectraPasses,
+        summary: "separable filters and sums of two, of any length: each pass multiplies 1-D Fourier transforms",
     },
 ];
 
@@ -190,10 +203,7 @@ impl Variant {
     /// Whether the variant supports only bytes in and bytes out. The bytes are the same as every
     /// variant's.
     pub fn takes_only_bytes(self) -> bool {
-        matches!(
-            self,
-            Self::Matrix | Self::SeparableMatrix | Self::RunningSums | Self::SpectraPasses
-        )
+        matches!(self, Self::Matrix | Self::SeparableMatrix | Self::RunningSums)
     }
 
     /// A one-line summary of the algorithm.

@@ -36,6 +36,7 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
         family("direct", Family::Direct),
         family("separable", Family::Separable),
         family("fourier", Family::Fourier),
+        family("spectra_passes", Family::SpectraPasses),
         suite::gpu_trial(&format!("{NAME}shared::gpu"), gpu, shared),
         suite::gpu_trial(&format!("{NAME}studies::gpu"), gpu, of_studies),
     ]
@@ -328,31 +329,28 @@ fn means() -> Vec<Group> {
 }
 
 /// For each entry of 1-D spectra along rows and along columns, a window of its length, in one part
-/// and in several.
+/// and in several; bytes, and other types.
 #[cfg(feature = "gpu")]
 fn lines() -> Vec<Group> {
     const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
+    let of_types = |problem: Problem| {
+        vec![problem.clone().stored(Kind::U8, Kind::U8), problem.stored(Kind::U16, Kind::F32)]
+    };
     let group = |(i, (cols, rows)): (usize, (usize, usize))| {
-        let problem = Problem::new(147, 37, select::seed(59, i))
-            .channels(1 + i % 4)
-            .stored(Kind::U8, Kind::U8);
+        let problem =
+            Problem::new(147, 37, select::seed(59, i)).channels(1 + i % 4).gaps(i % 2, i % 3);
         let window = match i {
             1 => Window::preset("gaussian:sigma-x=40,sigma-y=100"),
             _ => Window::blur_pair(cols, rows, 4300 + i as u64),
         };
-        Group {
-            window,
-            border: select::BORDERS[1 + i % 5],
-            problems: vec![problem.gaps(i % 2, i % 3)],
-        }
+        Group { window, border: select::BORDERS[1 + i % 5], problems: of_types(problem) }
     };
     let of_sum = |(i, text): (usize, &str)| {
-        let problem =
-            Problem::new(147, 37, select::seed(60, i)).channels(1 + i).stored(Kind::U8, Kind::U8);
+        let problem = Problem::new(147, 37, select::seed(60, i)).channels(1 + i).gaps(i, 2 * i);
         Group {
             window: Window::preset(text),
             border: select::BORDERS[1 + i],
-            problems: vec![problem.gaps(i, 2 * i)],
+            problems: of_types(problem),
         }
     };
     let sums = ["unsharp:sigma=9", "dog:sigma=4,wider=9"].into_iter().enumerate().map(of_sum);

@@ -349,7 +349,17 @@ mod on_gpu {
                 cases.push((case, vec![1, 120]));
             }
         }
-        check_all("tiles", &cases, &[Some(Variant::Fourier), None])
+        check_all("tiles", &cases, &[Some(Variant::Fourier), None])?;
+        // Lines of 1024 numbers along columns.
+        let window = &Window::random_pair(3, 130, 79).anchored(0, 100);
+        let case = |(j, &border): (usize, &Border)| {
+            let shape = Shape { width: 3, height: 1300 + j, channels: 1 };
+            let (stored, filtered) = (STORED[1 + j % (STORED.len() - 1)], shape.channels);
+            let (variant, seed) = (None, seed(84, j));
+            (Case { window, border, variant, shape, stored, filtered, seed }, vec![1])
+        };
+        let cases: Vec<_> = BORDERS.iter().enumerate().map(case).collect();
+        check_all("lines", &cases, &[Some(Variant::SpectraPasses)])
     }
 
     /// Random windows, anchors, sizes, types and heights of bands.

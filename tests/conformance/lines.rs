@@ -42,7 +42,7 @@ use on_gpu::{large, search};
 #[cfg(feature = "gpu")]
 mod on_gpu {
     use apron::gpu::Gpu;
-    use apron::{Border, Device, Filter, ImageView, Plan, Scalar, Variant};
+    use apron::{Border, Device, Filter, Image, ImageView, Plan, Scalar, Variant};
     use conformance::select::Selection;
     use fastrand::Rng;
     use libtest_mimic::Failed;
@@ -132,6 +132,15 @@ mod on_gpu {
             own / 128.0 + other + 2.0 * weight + 2.01
         }
 
+        /// The bound that [`Variant::SpectraPasses`] states for types other than bytes. The pass in
+        /// the other direction has one tap.
+        fn bound_of_floats(&self) -> f64 {
+            let [weight, norm] =
+                [1, 2].map(|power| self.taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
+            let units = 25.0 + 25.0 * (norm.sqrt() / weight + 1.0) + self.parts as f64;
+            units * f64::from(f32::EPSILON) * weight * 255.0
+        }
+
         /// The exact sum at a place of the first of two lines.
         fn exact(&self, lines: &[u8], place: usize) -> f64 {
             self.taps
@@ -194,7 +203,13 @@ mod on_gpu {
             if byte == 0 || byte == 255 {
                 return Err(format!("{}: further than {bound} from {exact}", self.taps.name).into());
             }
-            Ok(((f64::from(byte) - f64::from(offset)) / f64::from(scale) - exact).abs() / bound)
+            let of_bytes =
+                ((f64::from(byte) - f64::from(offset)) / f64::from(scale) - exact).abs() / bound;
+            let mut values =
+                Image::<f32>::zeroed(picture.shape().width, picture.shape().height, 1)?;
+            self.plan.run(&picture, &mut values.view_mut())?;
+            let of_floats = (f64::from(values.as_slice()[at]) - exact).abs();
+            Ok(of_bytes.max(of_floats / self.taps.bound_of_floats()))
         }
     }
 

@@ -24,6 +24,7 @@ mod regions;
 mod same;
 mod sanitize;
 mod separable;
+mod spectra_passes;
 mod steps;
 mod stored;
 mod streamed;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
         fourier::trials(selection, &gpu),
+        spectra_passes::trials(selection, &gpu),
         flow::trials(selection, &gpu),
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),

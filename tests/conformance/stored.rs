@@ -469,6 +469,10 @@ mod on_gpu {
             Ok(if open { None } else { Order::of(family) })
         }
 
+        fn is_of_range(&self, shape: Shape) -> bool {
+            self.plan.is_of_range(shape)
+        }
+
         fn run<S: Sample, D: Sample>(
             &self,
             shape: Shape,
@@ -1195,6 +1199,10 @@ mod on_gpu {
     impl Ready for Opaque {
         fn order(&self, shape: Shape) -> apron::Result<Option<Order>> {
             self.0.order(shape)
+        }
+
+        fn is_of_range(&self, shape: Shape) -> bool {
+            self.0.is_of_range(shape)
         }
 
         /// Filters all channels, then again with some of them copied. The copies must equal the

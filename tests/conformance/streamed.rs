@@ -173,6 +173,16 @@ fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
             }
         }
     }
+    // Several rows of tiles of 1-D spectra.
+    let (window, variant) =
+        (&Window::random_pair(3, 130, 97).anchored(0, 90), Variant::SpectraPasses);
+    for (j, &border) in BORDERS.iter().enumerate() {
+        let (shape, seeded) =
+            (Shape { width: 7, height: 1900 + j, channels: 1 }, (&[j % 2 == 0][..], seed(96, j)));
+        if !holds::<f32, f32>(window, (border, device), Some(variant), shape, 100, seeded)? {
+            return Err(format!("{variant} held nothing under {border}").into());
+        }
+    }
     match held.iter().position(|&held| held == 0) {
         Some(none) => Err(format!("{:?} held nothing", variants[none]).into()),
         None => Ok(()),

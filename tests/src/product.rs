@@ -1,7 +1,8 @@
 //! The product as an implementation: a variant, or the one the plan chooses, on a device.
 
 use apron::{
-    Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape, Variant,
+    Border, Device, Error, Family, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape,
+    Variant,
 };
 use oracle::Order;
 
@@ -46,7 +47,9 @@ impl Implementation for Product {
 /// border.
 pub fn variants(device: Device) -> Vec<Variant> {
     match device {
-        Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
+        Device::Cpu => {
+            vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::SpectraPasses]
+        }
         _ => Variant::all().filter(|variant| !variant.takes_only_bytes()).collect(),
     }
 }
@@ -66,12 +69,19 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::DirectSliding => slides(17),
         // Sums of several products are not promised.
         Variant::Separable => window.filter.is_separable(),
+        // Bytes need a small error.
+        Variant::SpectraPasses => {
+            let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+            let pair = window.filter.separated();
+            let weights = pair.map(|(row, column)| (weight(row), weight(column)));
+            let range = 1e-15..=1e15;
+            weights.is_some_and(|(row, column)| {
+                range.contains(&row) && range.contains(&column) && row * column <= 64.0
+            })
+        }
         Variant::SeparableFused => window.filter.is_separable() && slides(33),
         // They take bytes alone, and only taps that whole numbers can represent, or means.
-        Variant::Matrix
-        | Variant::SeparableMatrix
-        | Variant::RunningSums
-        | Variant::SpectraPasses => false,
+        Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums => false,
         Variant::Fourier => {
             (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>())
         }
@@ -83,6 +93,10 @@ fn promised(variant: Variant, window: &Window) -> bool {
 impl Ready for Plan {
     fn order(&self, shape: Shape) -> Result<Option<Order>> {
         Ok(Order::of(self.variant_for(shape)?.family()))
+    }
+
+    fn is_of_range(&self, shape: Shape) -> bool {
+        self.variant_for(shape).is_ok_and(|variant| variant.family() == Family::SpectraPasses)
     }
 
     fn run<S: Sample, D: Sample>(
@@ -143,6 +157,10 @@ pub struct DevicePlan {
 impl Ready for DevicePlan {
     fn order(&self, shape: Shape) -> Result<Option<Order>> {
         Ready::order(&self.plan, shape)
+    }
+
+    fn is_of_range(&self, shape: Shape) -> bool {
+        self.plan.is_of_range(shape)
     }
 
     fn run<S: Sample, D: Sample>(

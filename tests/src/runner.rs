@@ -43,6 +43,12 @@ pub trait Ready: Sync {
     /// [`Error::Unsupported`] if it does not run this shape.
     fn order(&self, shape: Shape) -> Result<Option<Order>>;
 
+    /// Whether errors are relative to the greatest finite pixel, so that a large pixel may spoil
+    /// results whose windows lack it, as for 1-D spectra.
+    fn is_of_range(&self, _: Shape) -> bool {
+        false
+    }
+
     /// Filters a picture of this shape.
     ///
     /// # Errors
@@ -236,7 +242,7 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(
         let attempted = if is_of_bytes(problem) && !oracle::takes_bytes(group.border) {
             refused::<R, S, D>(engine, problem, &picture).map_err(Fault::from)
         } else {
-            let expected = references.expected::<D>(order);
+            let expected = references.expected::<D>(order, engine.is_of_range(problem.shape));
             expected
                 .map_err(Fault::from)
                 .and_then(|expected| attempt(engine, problem, &picture, &expected))
@@ -347,7 +353,8 @@ impl<D: Sample> Expected<D> {
     fn admits(&self, at: usize, found: D) -> bool {
         let near = |allowed: f64| {
             let end = |sign: f64| D::nearest(self.oracle[at] + sign * allowed).value();
-            !found.is_poison() && (end(-1.0)..=end(1.0)).contains(&found.value())
+            let is_near = (end(-1.0)..=end(1.0)).contains(&found.value());
+            !found.is_poison() && (is_near || allowed == f64::INFINITY)
         };
         found.same(self.values[at]) || self.allowed[at].is_some_and(near)
     }
@@ -412,7 +419,11 @@ impl<'a> References<'a> {
         Expected { values, oracle, allowed: vec![None; len] }
     }
 
-    fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
+    fn expected<D: Sample>(
+        &mut self,
+        order: Option<Order>,
+        of_range: bool,
+    ) -> Result<Expected<D>, String> {
         if is_of_bytes(self.problem) {
             return Ok(self.of_bytes());
         }
@@ -423,9 +434,15 @@ impl<'a> References<'a> {
             };
             self.oracle = self.planes.iter().map(of).collect();
         }
-        let reference = order.unwrap_or(Order::Direct);
+        let by_passes = of_range && self.window.products().is_some();
+        let reference = order.unwrap_or(if by_passes { Order::Separable } else { Order::Direct });
         let room = room(Some(reference), self.window);
-        let wild = |value: f64| value.is_nan() || value.abs() > room;
+        let is_huge = |value: f64| value.abs() > room;
+        // With errors of the range, only what is not finite stays in its windows.
+        let wild = |value: f64| match of_range {
+            true => !value.is_finite(),
+            false => value.is_nan() || is_huge(value),
+        };
         let constant =
             if let Border::Constant(value) = self.border { f64::from(value as f32) } else { 0.0 };
         let greatest = |plane: &Vec<f64>| {
@@ -446,6 +463,13 @@ impl<'a> References<'a> {
         };
         let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
         let oracle = self.oracle.clone();
+        // Huge pixels may overflow. Which results do, and to NaN or to an infinity, depends on the
+        // order of sums.
+        let overflows: Vec<bool> = {
+            let is_huge = |&value: &f64| value.is_finite() && is_huge(value);
+            let any = |plane: &Vec<f64>| plane.iter().chain([&constant]).any(is_huge);
+            self.planes.iter().map(|plane| of_range && any(plane)).collect()
+        };
         // Beyond the spectra's range, kernels sum tap by tap.
         let loose = order.is_none();
         let bounds = |order: Option<Order>| -> Vec<f64> {
@@ -463,6 +487,12 @@ impl<'a> References<'a> {
         for i in 0..len {
             let (channel, i) = (i % channels, i / channels);
             let (oracle, bits) = (oracle[channel][i], f64::from(bits[channel][i]));
+            if overflows[channel] && !keep[i] && (wild[channel][i] || !bits.is_finite()) {
+                expected.values.push(D::nearest(bits));
+                expected.oracle.push(oracle);
+                expected.allowed.push(Some(f64::INFINITY));
+                continue;
+            }
             // The references check each other: an order's bits must lie within its bound.
             let of = |bound: f64| match (keep[i], wild[channel][i]) {
                 (true, _) => 0.0,

@@ -67,10 +67,10 @@ use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result, Variant, with_pixels};
 use cost::Cost;
-use frame::{Frame, Passes};
+use frame::Frame;
 use method::{Call, Request};
 use run::Run;
-use taps::{Bytes, Factors, Taps};
+use taps::{Bytes, Taps};
 
 /// The methods for bytes made of bytes. The first that takes a request runs.
 static METHODS: [&Method; 8] = [
@@ -97,8 +97,13 @@ pub(crate) fn method(problem: &Problem, family: Family) -> Option<&'static Metho
 
 /// The variants that stand for the engine's code. All variants of a family run the same code, but
 /// for means of bytes, which are counted.
-pub(crate) const VARIANTS: [Variant; 4] =
-    [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
+pub(crate) const VARIANTS: [Variant; 5] = [
+    Variant::DirectNaive,
+    Variant::Separable,
+    Variant::Fourier,
+    Variant::RunningSums,
+    Variant::SpectraPasses,
+];
 
 /// The variant that stands for what runs for a problem in a family.
 pub(crate) fn variant(problem: &Problem, family: Family) -> Variant {
@@ -107,6 +112,7 @@ pub(crate) fn variant(problem: &Problem, family: Family) -> Variant {
         (None, Family::Direct) => Variant::DirectNaive,
         (None, Family::Separable) => Variant::Separable,
         (None, Family::Fourier) => Variant::Fourier,
+        (None, Family::SpectraPasses) => Variant::SpectraPasses,
     }
 }
 
@@ -114,8 +120,8 @@ pub(crate) fn variant(problem: &Problem, family: Family) -> Variant {
 pub(crate) fn cost(problem: &Problem, family: Family, threads: usize) -> Cost {
     let method = method(problem, family).unwrap_or(match family {
         Family::Direct => &passes::DENSE,
-        Family::Separable if problem.sum.is_some() => &passes::TERMS,
-        Family::Separable => &passes::PASSES,
+        Family::Separable | Family::SpectraPasses if problem.sum.is_some() => &passes::TERMS,
+        Family::Separable | Family::SpectraPasses => &passes::PASSES,
         Family::Fourier => &by_spectra::SPECTRA,
     });
     (method.cost)(problem, threads)
@@ -180,15 +186,7 @@ impl Engine {
             fourier::run(self.isa, (&window, dense), &spectra, None, src, (dst, filtered), stage)?;
             return Ok(Variant::Fourier);
         }
-        let terms = match (family, &taps.factors) {
-            (Family::Separable, Some(factors)) => Some(factors.passes().into()),
-            (Family::Separable, None) => taps.terms(Factors::passes),
-            _ => None,
-        };
-        let (variant, terms) = match terms {
-            Some(terms) => (Variant::Separable, terms),
-            None => (Variant::DirectNaive, Passes::dense(taps.dense()?).into()),
-        };
+        let (variant, terms) = taps.ordered(family)?;
         let frame = Frame::new(self.isa, window, src, dst, filtered);
         bands::run(&Run::new(&frame, &terms, None), None, stage)?;
         Ok(variant)

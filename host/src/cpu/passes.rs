@@ -49,7 +49,7 @@ pub(super) static PASSES: Method = Method {
         let is_line = forms.cols.min(forms.rows) == 1;
         let is_short_row = forms.rows == 1 && forms.cols < LONG_ROW;
         match family {
-            Family::Separable => forms.is_separable,
+            Family::Separable | Family::SpectraPasses => forms.is_separable,
             // A single column too, as uncertain results are decided from the lines in the ring; and
             // a single row, for whole numbers.
             _ if forms.is_separable && is_line && !is_short_row => true,

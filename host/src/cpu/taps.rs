@@ -10,7 +10,7 @@ use super::spectra;
 use crate::filter::ByteFilter;
 use crate::whole::row::{WholeRow, lack};
 use crate::window::Window;
-use crate::{Filter, Result};
+use crate::{Family, Filter, Result, Variant};
 
 /// A filter's taps in f32, and their spectra.
 #[derive(Debug)]
@@ -51,6 +51,24 @@ impl Taps {
         let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
         let point = Some(sum.point as f32).filter(|&point| point != 0.0);
         Some(Terms { point, passes: factors.iter().map(passes).collect() })
+    }
+
+    /// The filter as a family sums it in the picture, and the variant that stands for it. 1-D
+    /// spectra are for GPUs: here passes are faster, and their errors are smaller.
+    pub(super) fn ordered(&self, family: Family) -> Result<(Variant, Terms<'_>)> {
+        let passes = || match &self.factors {
+            Some(factors) => Some(factors.passes().into()),
+            None => self.terms(Factors::passes),
+        };
+        let (variant, terms) = match family {
+            Family::Separable => (Variant::Separable, passes()),
+            Family::SpectraPasses => (Variant::SpectraPasses, passes()),
+            Family::Direct | Family::Fourier => (Variant::DirectNaive, None),
+        };
+        Ok(match terms {
+            Some(terms) => (variant, terms),
+            None => (Variant::DirectNaive, Passes::dense(self.dense()?).into()),
+        })
     }
 
     /// All taps, row by row.

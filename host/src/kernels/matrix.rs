@@ -241,6 +241,8 @@ mod tests {
                     weight: 1.0,
                     point: false,
                     separable: false,
+                    has_lines: false,
+                    accuracy: None,
                     sum: None,
                     rounding: None,
                     numbers: crate::problem::Numbers::default(),

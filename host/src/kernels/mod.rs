@@ -113,6 +113,8 @@ mod tests {
             weight: 1.0,
             point: false,
             separable: false,
+            has_lines: false,
+            accuracy: None,
             numbers: Numbers::default(),
             source: crate::Scalar::F32,
             target: crate::Scalar::F32,

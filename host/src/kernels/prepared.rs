@@ -80,7 +80,7 @@ pub(crate) trait Launcher: Debug + Send + Sync {
     }
 }
 
-/// A grid of tiles that begins at the first row of the region.
+/// A grid of tiles that begins at the image's first row.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiles {

@@ -14,7 +14,7 @@ use super::{Device, Plan, ran};
 use crate::cpu;
 use crate::mask::{Nan, Rule, Unknown};
 use crate::progress::{Progress, Report};
-use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
+use crate::{Accuracy, Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
 /// Collects the settings of a [`Plan`].
 #[derive(Clone, Debug)]
@@ -24,6 +24,7 @@ pub struct PlanBuilder {
     border: Border,
     device: Device,
     variant: Option<Variant>,
+    accuracy: Option<Accuracy>,
     autotune: bool,
     limits: Limits,
     report: Report,
@@ -48,6 +49,13 @@ impl PlanBuilder {
     /// image's size.
     pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
         self.variant = variant.into();
+        self
+    }
+
+    /// What errors of sums may be relative to: see [`Accuracy`]. Unless set, the filter's form
+    /// decides, as [`Family`] says. A plan for a given variant ignores it.
+    pub fn accuracy(mut self, accuracy: impl Into<Option<Accuracy>>) -> Self {
+        self.accuracy = accuracy.into();
         self
     }
 
@@ -154,7 +162,9 @@ impl PlanBuilder {
             let passes = filter.is_separable() || filter.sum().is_some();
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
-                None if variant.family() == Family::Separable && !passes => {
+                None if matches!(variant.family(), Family::Separable | Family::SpectraPasses)
+                    && !passes =>
+                {
                     Some(Why::NOT_SEPARABLE.to_string())
                 }
                 None => None,
@@ -184,6 +194,7 @@ impl PlanBuilder {
             gradient,
             border: self.border,
             variant: self.variant,
+            accuracy: self.accuracy,
             device,
             fallback,
             engine,
@@ -281,6 +292,7 @@ impl Plan {
             border: Border::default(),
             device: Device::default(),
             variant: None,
+            accuracy: None,
             autotune: false,
             limits: Limits::default(),
             report: Report::default(),

@@ -163,6 +163,8 @@ impl Problem {
             Family::Separable if self.separable || self.sum.is_some() => Ok(()),
             Family::Separable => Err(Why::NOT_SEPARABLE),
             Family::Fourier => spectrum::has_room(self.cols, self.rows, self.weight),
+            Family::SpectraPasses if self.has_lines => Ok(()),
+            Family::SpectraPasses => Err(Why::NO_LINES),
         }
     }
 

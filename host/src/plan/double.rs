@@ -616,7 +616,10 @@ impl<'a> Products<'a> {
         let point = filter.sum().map_or(0.0, |sum| sum.point);
         let products = Self { point, terms: filter.products() };
         Ok(match variant {
-            Some(variant) if variant.family() == Family::Fourier || variant.takes_only_bytes() => {
+            Some(variant)
+                if matches!(variant.family(), Family::Fourier | Family::SpectraPasses)
+                    || variant.takes_only_bytes() =>
+            {
                 let reason =
                     "filters in f64 run on the CPU, tap by tap or in row and column passes".into();
                 return Err(Error::Unsupported { variant: variant.name(), reason });

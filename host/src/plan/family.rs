@@ -12,11 +12,15 @@
 //! | others of up to 17x17 taps | direct |
 //! | others | Fourier |
 //!
+//! A plan may say what errors are relative to. `Accuracy::Window` excludes spectra.
+//! `Accuracy::Range` gives filters that separate, and sums of two products, the family of 1-D
+//! spectra if a row or a column has at least 72 taps.
+//!
 //! Where spectra would leave the range of f32, the filter keeps to the separable or the direct
 //! family. No kernel skips taps of 0, so a motion blur counts as the box around its line.
 
 use crate::problem::Problem;
-use crate::{Family, Why, spectrum};
+use crate::{Accuracy, Family, Why, spectrum};
 
 /// The most taps of a filter that separates for which one pass over all of them is as fast as two.
 const ONE_BY_ONE: usize = 9;
@@ -30,11 +34,15 @@ const SUMMED_TAPS: usize = 66;
 /// 1.3 times on a CPU.
 const DIRECT_TAPS: usize = 17 * 17;
 
+/// The least taps of a row or a column from which 1-D spectra are faster than passes on a GPU.
+const LINE_TAPS: usize = 72;
+
 impl Problem {
     /// The family whose bits the results have, and why; `None` for bytes made of bytes, which have
     /// the same bits in every family.
     ///
-    /// Of the problem it reads the filter and the types: never the size, the device or a time.
+    /// Of the problem it reads the filter, the types and the accuracy: never the size, the device
+    /// or a time.
     pub(crate) fn family(&self) -> Option<(Family, &'static str)> {
         if self.rounding.is_some() {
             return None;
@@ -42,6 +50,9 @@ impl Problem {
         let (cols, rows) = (self.cols, self.rows);
         let (taps, is_line) = (cols.saturating_mul(rows), cols.min(rows) == 1);
         let has_spectra = spectrum::has_room(cols, rows, self.weight).is_ok();
+        if let Some(family) = self.family_for_accuracy() {
+            return Some(family);
+        }
         Some(match self.sum {
             Some(_) if cols + rows <= SUMMED_TAPS => (
                 Family::Separable,
@@ -76,6 +87,25 @@ impl Problem {
         })
     }
 
+    /// The family that the plan's accuracy requires, if any, and why.
+    fn family_for_accuracy(&self) -> Option<(Family, &'static str)> {
+        match self.accuracy? {
+            Accuracy::Range if self.has_lines && self.cols.max(self.rows) >= LINE_TAPS => Some((
+                Family::SpectraPasses,
+                "with errors of the range, rows or columns of 72 or more taps run as 1-D Fourier transforms",
+            )),
+            Accuracy::Window if self.sum.is_some() => Some((
+                Family::Separable,
+                "with errors of the window, sums of separable filters run as row and column passes",
+            )),
+            Accuracy::Window if !self.separable => Some((
+                Family::Direct,
+                "with errors of the window, filters that are not separable are summed one by one",
+            )),
+            _ => None,
+        }
+    }
+
     /// Whether the problem's results may come from this family.
     ///
     /// # Errors
@@ -94,7 +124,7 @@ mod tests {
     use crate::image::{Scalar, Shape};
     use crate::problem::Place;
     use crate::problem::machine::{Machine, Model};
-    use crate::{Border, Family, Filter};
+    use crate::{Accuracy, Border, Family, Filter};
 
     /// Presets of sizes where families change.
     const SIZES: &[&str] = &[
@@ -165,7 +195,7 @@ mod tests {
         let other = |shared_memory| Machine { model: Model::Other { slower: 16.0 }, shared_memory };
         let h100 = Machine { model: Model::H100, ..Machine::H200 };
         let mut places =
-            [Machine::H200, h100, other(48 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
+            [Machine::H200, h100, other(64 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
         places.extend([1, 2, 16, 128].map(|threads| Place::Cpu { threads }));
         let all = || Scalar::ALL.iter().copied();
         let types = all().flat_map(|source| all().map(move |target| (source, target)));
@@ -173,10 +203,16 @@ mod tests {
         let sizes =
             [(1, 1), (1, 40), (7, 5), (30, 30), (40, 40), (300, 200), (1920, 1080), (16384, 16384)];
         let borders = [Border::Reflect101, Border::Constant(0.5), Border::Wrap, Border::Keep];
-        let mut seen = [0; 3];
-        for (number, filter) in filters().into_iter().enumerate() {
-            let plan = Plan::builder(&filter)
+        let accuracies = [None, Some(Accuracy::Window), Some(Accuracy::Range)];
+        let mut seen = [0; 4];
+        let filters = filters();
+        let each = accuracies.into_iter().flat_map(|accuracy| {
+            filters.iter().enumerate().map(move |(number, filter)| (number, filter, accuracy))
+        });
+        for (number, filter, accuracy) in each {
+            let plan = Plan::builder(filter)
                 .border(borders[number % 4])
+                .accuracy(accuracy)
                 .device(Device::Cpu)
                 .build()
                 .unwrap();
@@ -214,7 +250,7 @@ mod tests {
             }
             seen[found.unwrap() as usize] += 1;
         }
-        assert!(seen.iter().all(|&count| count > 5), "{seen:?}");
+        assert!(seen.iter().all(|&count| count > 1), "{seen:?}");
     }
 
     /// Where spectra would leave the range of f32, and where that matters.
@@ -255,6 +291,40 @@ mod tests {
             family(Filter::gaussian(2.0).unwrap(), Scalar::F32, Scalar::U8),
             Some(Family::Separable)
         );
+    }
+
+    /// What a plan's accuracy changes.
+    #[test]
+    fn accuracy_decides_between_spectra_and_sums() {
+        let family = |filter: Filter, accuracy: Option<Accuracy>, source| {
+            let plan =
+                Plan::builder(filter).accuracy(accuracy).device(Device::Cpu).build().unwrap();
+            let shape = Shape { width: 640, height: 480, channels: 1 };
+            let problem = plan.problem_for(shape, 1, (source, source), Place::Gpu(Machine::H200));
+            problem.family().map(|(family, _)| family)
+        };
+        let [window, range] = [Accuracy::Window, Accuracy::Range].map(Some);
+        let (f32s, blur) = (Scalar::F32, |sigma| Filter::gaussian(sigma).unwrap());
+        assert_eq!(family(blur(20.0), None, f32s), Some(Family::Separable));
+        assert_eq!(family(blur(20.0), window, f32s), Some(Family::Separable));
+        assert_eq!(family(blur(20.0), range, f32s), Some(Family::SpectraPasses));
+        assert_eq!(family(blur(20.0), range, Scalar::U16), Some(Family::SpectraPasses));
+        assert_eq!(family(blur(20.0), range, Scalar::U8), None);
+        // 71 and 73 taps.
+        assert_eq!(
+            family(Filter::gaussian_sized(8.0, 71, 71).unwrap(), range, f32s),
+            Some(Family::Separable)
+        );
+        assert_eq!(
+            family(Filter::gaussian_sized(8.0, 73, 73).unwrap(), range, f32s),
+            Some(Family::SpectraPasses)
+        );
+        let unsharp = |sigma| Filter::unsharp(sigma, 1.0).unwrap();
+        assert_eq!(family(unsharp(9.0), None, f32s), Some(Family::Fourier));
+        assert_eq!(family(unsharp(9.0), window, f32s), Some(Family::Separable));
+        assert_eq!(family(unsharp(9.0), range, f32s), Some(Family::SpectraPasses));
+        assert_eq!(family(scattered(35, 21, 100), window, f32s), Some(Family::Direct));
+        assert_eq!(family(scattered(35, 21, 100), range, f32s), Some(Family::Fourier));
     }
 
     /// Every GPU has room for spectra: one with the least shared memory that the drivers' documents

@@ -48,7 +48,7 @@ use crate::problem::rounding::Rounding;
 use crate::problem::{Numbers, Place, Problem};
 use crate::progress::Report;
 use crate::spectrum::folded::LeftOut;
-use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
+use crate::{Accuracy, Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images
 /// of any size, from any thread.
@@ -80,6 +80,7 @@ pub struct Plan {
     gradient: Option<Gradient>,
     border: Border,
     variant: Option<Variant>,
+    accuracy: Option<Accuracy>,
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
@@ -276,6 +277,8 @@ impl Plan {
             weight: self.filter.weight(),
             point: self.filter_of_bytes().fact::<LeftOut>().point != 0.0,
             separable: self.filter.is_separable(),
+            has_lines: crate::kernels::lines::takes(&self.filter),
+            accuracy: self.accuracy,
             numbers: Numbers::default(),
             source: Scalar::F32,
             target: Scalar::F32,

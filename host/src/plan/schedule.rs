@@ -161,7 +161,7 @@ impl Extent {
         if rows >= self.height || self.border != border::WRAP {
             needed.min(self.height)
         } else {
-            needed
+            needed + self.above() - self.anchor
         }
     }
 
@@ -190,9 +190,16 @@ impl Extent {
                 results,
             };
         }
-        let source = wrapped(first as i64 - self.anchor as i64, unresolved, height);
-        let region = self.anchor..self.anchor + results.len();
-        Job { results, source, height: unresolved, region, there: 0..unresolved }
+        let above = self.above();
+        let height = unresolved + above - self.anchor;
+        let source = wrapped(first as i64 - above as i64, height, self.height);
+        let region = above..above + results.len();
+        Job { results, source, height, region, there: 0..height }
+    }
+
+    /// Rows above the results of a wrapped band: those of the window, rounded up to the grid.
+    fn above(&self) -> usize {
+        self.anchor.next_multiple_of(self.step)
     }
 
     /// The rows of the source that these results need. The results begin where a band may begin.
@@ -260,6 +267,8 @@ mod tests {
         let staged: Vec<usize> = job.source.iter().cloned().flatten().collect();
         assert_eq!(staged.len(), job.there.len(), "{extent:?} {job:?}");
         assert_eq!(job.region.len(), job.results.len());
+        // Tiles lie on the grid of the image that the kernel sees, too.
+        assert_eq!(job.region.start % step, job.results.start % step, "{extent:?} {job:?}");
         assert!(staged.len() <= extent.source_rows(job.results.len()), "{extent:?} {job:?}");
         for row in 0..job.results.len().next_multiple_of(step) {
             for tap in 0..reach {

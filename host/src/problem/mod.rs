@@ -11,7 +11,7 @@ use machine::Machine;
 use rounding::Rounding;
 
 use crate::whole::window::Digits;
-use crate::{Border, Scalar, Why};
+use crate::{Accuracy, Border, Scalar, Why};
 
 /// Everything that the choice of a variant depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +43,11 @@ pub(crate) struct Problem {
     pub(crate) point: bool,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
+    /// Whether the filter is a product of a row and a column, or a sum of two, whose 1-D spectra
+    /// fit f32.
+    pub(crate) has_lines: bool,
+    /// What errors of sums may be relative to, if the plan says so.
+    pub(crate) accuracy: Option<Accuracy>,
     /// The taps as whole numbers, as far as they have such forms, and if results are bytes of sums
     /// as they are.
     pub(crate) numbers: Numbers,
@@ -72,7 +77,8 @@ pub(crate) struct Numbers {
     /// The share of uncertain results beyond which exact passes are faster: see
     /// `kernels/passes.rs`.
     pub(crate) few: Option<f64>,
-    /// How far a sum by passes of 1-D spectra may be off: see `kernels/lines.rs`.
+    /// How far a sum by passes of 1-D spectra may be off: see
+    /// `kernels/lines/errors.rs`.
     pub(crate) lines: Option<f64>,
 }
 

@@ -69,7 +69,7 @@ impl From<Family> for Order {
     fn from(family: Family) -> Self {
         match family {
             Family::Direct => Self::TapByTap,
-            Family::Separable => Self::TwoPasses,
+            Family::Separable | Family::SpectraPasses => Self::TwoPasses,
             Family::Fourier => Self::Spectra,
         }
     }

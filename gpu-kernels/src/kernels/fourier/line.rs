@@ -34,7 +34,9 @@ pub(super) const FACTORS: usize = 6;
 /// [`FACTOR_OF`](super::lines::FACTOR_OF):
 /// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
 /// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
-/// 3. for each part the spectrum of the taps: number n of thread t at `16 R n + t`.
+/// 3. for each part of each term the spectrum of the taps: number n of thread t at `16 R n + t`.
+///
+/// Behind them are each term's taps as real numbers, for results that are added tap by tap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
@@ -62,6 +64,20 @@ pub struct Lines {
     pub of_greatest: f32,
     /// Marks of the row pass.
     pub marks: Marks,
+    /// Channels of all images. The grid's x axis counts them, then tiles or columns, so that blocks
+    /// which share sectors of interleaved pixels run at the same time.
+    pub planes: i32,
+}
+
+impl Lines {
+    /// This block's number among those of a plane's row, and its plane.
+    #[inline(always)]
+    pub(super) fn block(&self) -> (i32, i32) {
+        let (number, planes) = (opaque(block_x()) as u32, self.planes as u32);
+        // `checked`, so that no panic is compiled into the kernel.
+        let x = number.checked_div(planes).unwrap_or(0);
+        (x as i32, (number - x * planes) as i32)
+    }
 }
 
 /// The row pass's marks, an f32 for each tile of a pair of rows: tile by tile, then pair by pair,
@@ -84,10 +100,10 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// The place of a mark in this block's plane.
+    /// The place of a mark in a plane.
     #[inline(always)]
-    pub(super) fn place(&self, pair: i32, tile: i32) -> *mut f32 {
-        let number = (block_z() * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
+    pub(super) fn place(&self, plane: i32, pair: i32, tile: i32) -> *mut f32 {
+        let number = (plane * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
         (self.at as *mut f32).wrapping_offset(number as isize)
     }
 
@@ -482,6 +498,48 @@ impl<const R: usize, const J: i32> Line<R, J> {
     fn spectra(&self, numbers: *const f32) -> *const f32 {
         numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize)
     }
+
+    /// The taps of the first term, which follow the spectra of all terms.
+    #[inline(always)]
+    pub(super) fn taps(lines: &Lines, terms: i32, numbers: *const f32) -> *const f32 {
+        let spectra = mul_wide(terms * lines.parts, 2 * Self::SIZE);
+        numbers.wrapping_add(2 * FACTORS * 17 * R).wrapping_offset(spectra as isize)
+    }
+}
+
+/// The greatest magnitude of a thread's sums.
+#[inline(always)]
+pub(super) fn greatest(sums: &[Complex; EACH]) -> f32 {
+    let (mut greatest, mut m) = (0.0f32, 0);
+    while m < EACH {
+        greatest = greatest.max(sums[m].re.abs()).max(sums[m].im.abs());
+        m += 1;
+    }
+    greatest
+}
+
+/// Error bound of a pass for the sums of a line of 256 R numbers. `squares` are the sums of squared
+/// magnitudes of all frequencies. Before the taps' spectrum that sum is N squared times the mean
+/// square of the input; after it, the mean square of the sums.
+#[inline(always)]
+pub(super) fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
+    let part = 1.0 / (256 * R) as f32;
+    fma(
+        lines.of_input,
+        part * sqrt(squares[0]),
+        fma(lines.of_output, sqrt(squares[1]), lines.of_greatest * greatest),
+    )
+}
+
+/// Whether all of a thread's sums are finite.
+#[inline(always)]
+pub(super) fn is_finite(sums: &[Complex; EACH]) -> bool {
+    let (mut zero, mut m) = (0.0f32, 0);
+    while m < EACH {
+        zero = fma(sums[m].re, 0.0, fma(sums[m].im, 0.0, zero));
+        m += 1;
+    }
+    zero == 0.0
 }
 
 /// The element-wise maximum of two pairs.

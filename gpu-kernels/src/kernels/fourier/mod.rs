@@ -20,12 +20,14 @@
 //! all other types the method decides the bits, and tiles are pairs.
 
 mod bytes;
+mod columns;
 mod fft;
 pub mod holes;
 mod large;
 mod layout;
 mod line;
 pub mod lines;
+mod rows;
 mod tiles;
 
 use self::holes::Holes;

@@ -18,7 +18,7 @@ use crate::cpu::lines::Scratch;
 use crate::cpu::rows::{AddPoint, Narrow};
 use crate::cpu::run::Run;
 use crate::cpu::share::share;
-use crate::cpu::taps::{Factors, Taps};
+use crate::cpu::taps::Taps;
 use crate::cpu::tile::SLACK;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::mask::{Coverage, Mask, Nan, Rule};
@@ -36,23 +36,12 @@ pub(super) struct Ordered<'a> {
 
 impl<'a> Ordered<'a> {
     pub(super) fn new(isa: Isa, taps: &'a Taps, family: Family) -> Result<Self> {
-        let passes = |taps: &'a Taps| match (family, &taps.factors) {
-            (Family::Separable, Some(factors)) => Some(factors.passes().into()),
-            (Family::Separable, None) => taps.terms(Factors::passes),
-            _ => None,
-        };
-        let terms = || -> Result<Terms<'a>> {
-            Ok(match passes(taps) {
-                Some(terms) => terms,
-                None => Passes::dense(taps.dense()?).into(),
-            })
-        };
         let (one, mut sum) = ([1.0f32], [0.0f32]);
         let src = ImageView::new(&one, 1, 1, 1)?;
         let mut dst = ImageViewMut::new(&mut sum, 1, 1, 1)?;
         let window = Window::new(&taps.filter, Border::Replicate);
         let frame = Frame::new(isa, window, &src, &mut dst, 1);
-        let (report, terms) = (Report::default(), terms()?);
+        let (report, (_, terms)) = (Report::default(), taps.ordered(family)?);
         bands::run(&Run::new(&frame, &terms, None), None, &report.call(0).stage(0, 0))?;
         Ok(Self { terms, ones: sum[0] })
     }
