@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use apron::{Alpha, Border, Device, Filter, Nan, Scalar, Shape, Step, Variant};
+use apron::{Accuracy, Alpha, Border, Device, Filter, Nan, Scalar, Shape, Step, Variant};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -178,6 +178,12 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
+    /// What the errors of sums may be relative to: "window", the pixels under the window, or
+    /// "range", the greatest pixels around, which makes wide blurs on a GPU faster [default:
+    /// window, except for large filters that are not separable]
+    #[arg(long, conflicts_with = "variant", help_heading = "Running")]
+    pub(crate) accuracy: Option<Accuracy>,
+
     /// Measure the variants once for each new picture size on this GPU, and remember the fastest
     #[arg(long, conflicts_with = "variant", help_heading = "Running")]
     pub(crate) autotune: bool,
@@ -306,6 +312,10 @@ pub(crate) struct PlanArgs {
     /// Pixel type of the result [default: the picture's]
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
+
+    /// What the errors of sums may be relative to: window or range; see "apron help filter"
+    #[arg(long)]
+    pub(crate) accuracy: Option<Accuracy>,
 
     /// Number of pictures in the batch
     #[arg(long, value_name = "N", default_value_t = NonZero::<u32>::MIN)]

@@ -13,7 +13,10 @@ use crate::output::print;
 
 pub(crate) fn run(args: &PlanArgs) -> Result {
     let filter = args.choice.filter()?;
-    let on = |device| Plan::builder(&filter).device(device).autotune(args.autotune).build();
+    let on = |device| {
+        let builder = Plan::builder(&filter).accuracy(args.accuracy).autotune(args.autotune);
+        builder.device(device).build()
+    };
     let open = args.device == Device::Auto && !args.h200 && !args.autotune;
     let estimated = if open { Some(Estimated::new(&on(Device::Auto)?, args)) } else { None };
     let device = match (&estimated, args.device) {

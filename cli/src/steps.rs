@@ -49,6 +49,7 @@ pub(crate) fn pipeline(
             .border(border)
             .device(args.device)
             .variant(args.variant)
+            .accuracy(args.accuracy)
             .autotune(args.autotune)
             .memory(args.gpu_memory.unwrap_or(u64::MAX))
             .nan(args.nan)

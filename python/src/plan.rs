@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use apron::{
-    Alpha, Border, Device, ImageView, ImageViewMut, Nan, Pixel, Scalar, Variant, with_pixels,
+    Accuracy, Alpha, Border, Device, ImageView, ImageViewMut, Nan, Pixel, Scalar, Variant,
+    with_pixels,
 };
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -33,6 +34,10 @@ use crate::threads::without_lock;
 ///     whichever is predicted to be faster.
 /// variant : str, optional
 ///     The variant to run; by default chosen for each size of image.
+/// accuracy : str, optional
+///     What the errors of sums may be relative to: "window", the pixels under the window, or
+///     "range", the greatest pixels around, which makes wide blurs on a GPU faster. By default
+///     "window", except for large filters that are not separable. Bytes of bytes are exact.
 /// memory : int, optional
 ///     Maximum GPU memory of a call for images on the host, in bytes.
 /// autotune : bool, default False
@@ -56,8 +61,8 @@ use crate::threads::without_lock;
 /// Raises
 /// ------
 /// ValueError
-///     For an unknown border, device, variant or alpha, a variant that cannot run this filter, or
-///     "premultiply" for a filter that is no average.
+///     For an unknown border, device, variant, accuracy, alpha or nan, a variant that cannot run
+///     this filter, or "premultiply" for a filter that is no average.
 /// RuntimeError
 ///     If a GPU was named that cannot be used.
 #[pyclass(frozen, subclass, module = "apron", name = "Plan")]
@@ -68,6 +73,7 @@ pub(crate) struct Plan {
     filter: Filter,
     border: Border,
     variant: Option<Variant>,
+    accuracy: Option<Accuracy>,
     memory: Option<u64>,
     autotune: bool,
     nan: Nan,
@@ -95,7 +101,7 @@ fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
 #[pymethods]
 impl Plan {
     #[new]
-    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false, alpha = None, nan = "spread", unknown = f64::NAN))]
+    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, accuracy = None, memory = None, autotune = false, alpha = None, nan = "spread", unknown = f64::NAN))]
     #[expect(clippy::too_many_arguments, reason = "named ones, as Python has them")]
     fn new(
         py: Python<'_>,
@@ -103,6 +109,7 @@ impl Plan {
         border: &str,
         device: &str,
         variant: Option<&str>,
+        accuracy: Option<&str>,
         memory: Option<u64>,
         autotune: bool,
         alpha: Option<&str>,
@@ -113,17 +120,19 @@ impl Plan {
         let filter = given(filter)?;
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
+        let accuracy = accuracy.map(parsed::<Accuracy>).transpose()?;
         let alpha = alpha.map(|text| mode(text, &filter)).transpose()?;
         let builder = apron::Plan::builder(&filter.0)
             .border(border)
             .device(device)
             .variant(variant)
+            .accuracy(accuracy)
             .autotune(autotune)
             .nan(nan)
             .unknown(unknown);
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
         let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
-        Ok(Self { plan, alpha, filter, border, variant, memory, autotune, nan, unknown })
+        Ok(Self { plan, alpha, filter, border, variant, accuracy, memory, autotune, nan, unknown })
     }
 
     /// The treatment of the last channel; None if the user gave none.
@@ -142,6 +151,7 @@ impl Plan {
             filter,
             border,
             variant: self.variant,
+            accuracy: self.accuracy,
             memory: self.memory,
             autotune: self.autotune,
             nan: self.nan,
@@ -183,6 +193,12 @@ impl Plan {
     #[getter]
     fn variant(&self) -> Option<&'static str> {
         self.variant.map(Variant::name)
+    }
+
+    /// The accuracy that the user gave, or None.
+    #[getter]
+    fn accuracy(&self) -> Option<String> {
+        self.accuracy.map(|accuracy| accuracy.to_string())
     }
 
     /// The device of this thread's last call, if the plan's device is "auto": "cpu" or "gpu:0".
@@ -229,6 +245,7 @@ impl Plan {
         let (py, plan) = (slf.py(), slf.get());
         let options = PyDict::new(py);
         options.set_item("variant", plan.variant())?;
+        options.set_item("accuracy", plan.accuracy())?;
         options.set_item("memory", plan.memory)?;
         options.set_item("autotune", plan.autotune)?;
         options.set_item("alpha", plan.alpha())?;

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 __version__: str
 
 _Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep", "none"] | str
+_Accuracy = Literal["window", "range"]
 _Alpha = Literal["auto", "premultiply", "premultiplied", "keep", "filter"]
 _Nan = Literal["spread", "ignore", "fill"]
 _Device = Literal["auto", "cpu", "gpu", "gpu:all"] | str
@@ -70,6 +71,7 @@ class Plan:
         device: _Device = "auto",
         *,
         variant: str | None = None,
+        accuracy: _Accuracy | None = None,
         memory: int | None = None,
         autotune: bool = False,
         alpha: _Alpha | None = None,
@@ -114,6 +116,8 @@ class Plan:
     def unknown(self) -> float: ...
     @property
     def variant(self) -> str | None: ...
+    @property
+    def accuracy(self) -> _Accuracy | None: ...
     @property
     def ran_on(self) -> str: ...
     @property

@@ -100,13 +100,15 @@ def _blockwise(run, array, depths, wraps, dtype):
 
 
 @functools.lru_cache(maxsize=16)
-def _plan(filter, border, device, variant, alpha=None, nan="spread", unknown=math.nan):
+def _plan(filter, border, device, variant, alpha=None, nan="spread", unknown=math.nan, accuracy=None):
     """A worker's plan for all blocks."""
-    return _apron.Plan(filter, border, device, variant=variant, alpha=alpha, nan=nan, unknown=unknown)
+    return _apron.Plan(
+        filter, border, device, variant=variant, accuracy=accuracy, alpha=alpha, nan=nan, unknown=unknown
+    )
 
 
-def _filter_block(block, filter, border, device, variant, alpha, unknowns, axis, dtype):
-    return _plan(filter, border, device, variant, alpha, *unknowns)(block, axis=axis, dtype=dtype)
+def _filter_block(block, filter, border, device, variant, alpha, rules, axis, dtype):
+    return _plan(filter, border, device, variant, alpha, *rules)(block, axis=axis, dtype=dtype)
 
 
 def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=None, variant=None, alpha=None):
@@ -117,7 +119,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or rows, columns and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan also gives its border, device, variant, alpha, nan and unknown.
+        The filter. A plan also gives its border, device, variant, alpha, nan, unknown and accuracy.
     border : str, default "reflect101"
         The rule for pixels outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -150,9 +152,9 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         unknown.
     """
     array = checked(array, "array")
-    unknowns = ()
+    rules = ()
     if isinstance(filter, _apron.Plan):
-        alpha, unknowns = alpha or filter.alpha, (filter.nan, filter.unknown)
+        alpha, rules = alpha or filter.alpha, (filter.nan, filter.unknown, filter.accuracy)
         filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
@@ -163,7 +165,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     if alpha not in (None, "filter") and array.ndim == 3:
         array = array.rechunk({axis % 3: -1})
     # A call with one pixel raises the errors that a NumPy array would.
-    dtype = _plan(str(filter), border, "cpu", None, alpha, *unknowns)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
+    dtype = _plan(str(filter), border, "cpu", None, alpha, *rules)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
     if 0 in array.shape:
         raise ValueError(f"the image's shape is {array.shape}: every extent must be at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
@@ -171,7 +173,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     if device == "cpu" and variant is None and {array.dtype, dtype} <= _OWN:
         height, width = (array.shape[at] for at in sides)
         channels = math.prod(array.shape) // max(height * width, 1)
-        variant = _plan(str(filter), border, device, None).variant_for(height, width, channels)
+        variant = _plan(str(filter), border, device, None, None, *rules).variant_for(height, width, channels)
     depths = [0] * array.ndim
     for at, size, anchor in zip(sides, filter.shape, filter.anchor[::-1]):
         depths[at] = max(anchor, size - 1 - anchor)
@@ -182,7 +184,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         device=device,
         variant=variant,
         alpha=alpha,
-        unknowns=unknowns,
+        rules=rules,
         axis=axis,
         dtype=dtype,
     )
