@@ -9,7 +9,7 @@ use apron::gpu::Gpu;
 use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Step, Variant, f16};
 use oracle::Order;
 
-use crate::cases::{Case, Class, Random, Stored, Suite, cases};
+use crate::cases::{Case, Class, Form, Random, Stored, Suite, cases};
 use crate::contest::{Contender, Entry, Must, OnCpu, OnGpu, Problem};
 use crate::linked::{Beside, Linked, linked};
 use crate::measure::Turn;
@@ -413,15 +413,22 @@ impl Bench<'_> {
         let pictures = Pictures::<S, D>::new(case, &step)?;
         let mut contest = pictures.on(gpu)?;
         let build = |variant: Option<Variant>| {
-            Plan::builder(&step).device(Device::Gpu(ordinal)).variant(variant).build()
+            let builder = Plan::builder(&step).accuracy(case.accuracy).variant(variant);
+            builder.device(Device::Gpu(ordinal)).build()
         };
         contest.enter(CHOSEN.to_owned(), build(None)?)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
         // Naive kernels are not in `FAST`: they would take most of the time.
-        let others = Variant::all().filter(|variant| !self.quick && FAST.contains(variant));
+        let all = !self.quick && case.accuracy.is_none() && case.form != Form::Mean;
+        let others = Variant::all().filter(|variant| all && FAST.contains(variant));
         // All taps of a product in integers (`Matrix`) may be faster than its row and its column.
-        let fits =
-            |variant: &Variant| *variant == Variant::Matrix || Class::of(variant.family()) == class;
+        // Spectra give the CPU's values for bytes alone.
+        let of_bytes = (case.stored, case.target) == (Stored::U8, Stored::U8);
+        let fits = |variant: &Variant| match variant {
+            Variant::Matrix => true,
+            Variant::SpectraPasses => of_bytes && class == Class::Pair,
+            _ => Class::of(variant.family()) == class,
+        };
         for variant in others.filter(fits) {
             let entered = build(Some(variant)).map_err(anyhow::Error::from);
             match entered.and_then(|plan| contest.enter(variant.name().to_owned(), plan)) {
@@ -484,7 +491,6 @@ fn class_of(name: &str) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::Form;
 
     #[test]
     fn a_gpu_has_a_row_for_every_variant_and_one_replayed() {
@@ -502,6 +508,7 @@ mod tests {
             target: Stored::F32,
             taps: 5,
             form: Form::Product,
+            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,

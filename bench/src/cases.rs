@@ -1,6 +1,6 @@
 //! The benchmark's problems, with their expected results and the goals for their times.
 
-use apron::{Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
+use apron::{Accuracy, Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
 
 /// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Case {
     pub taps: usize,
     /// How the taps are made.
     pub form: Form,
+    /// The accuracy that the plan is built with.
+    pub accuracy: Option<Accuracy>,
     /// The goals for the best variant of each class.
     pub goals: [Option<Goal>; 2],
     /// The checksums of the direct and of the separable result.
@@ -70,6 +72,8 @@ pub enum Form {
     Sobel,
     /// The magnitude of both derivatives: no filter, but a gradient.
     Gradient,
+    /// Equal taps.
+    Mean,
 }
 
 /// The form in which a contender gets a filter. The two have different costs.
@@ -243,6 +247,7 @@ const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_BLURS),
     ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), WIDE_BLURS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), MEANS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
     (
@@ -260,6 +265,16 @@ const PICTURES: &[Pictures] = &[
     ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
 ];
 
+/// As [`PICTURES`], with errors relative to the greatest pixels, as cuFFT's are.
+const OF_RANGE: &[Pictures] = &[
+    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::F32, 3, Stored::F32), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
+];
+
+/// Means of wide windows.
+const MEANS: &[(Form, usize)] = &[(Form::Mean, 51), (Form::Mean, 101), (Form::Mean, 401)];
+
 /// All cases, those for a GPU first.
 pub fn cases() -> Vec<Case> {
     let gpu = GPU.iter().map(|&(width, height, channels, taps, form, goals, sums, large)| Case {
@@ -272,6 +287,7 @@ pub fn cases() -> Vec<Case> {
         target: Stored::F32,
         taps,
         form,
+        accuracy: None,
         goals,
         sums,
         large,
@@ -286,6 +302,7 @@ pub fn cases() -> Vec<Case> {
         target: stored,
         taps,
         form,
+        accuracy: None,
         goals: Class::ALL.map(|class| Some(Goal::OpenCv(goal)).filter(|_| form.class() == class)),
         sums: Class::ALL.map(|class| sum.filter(|_| form.class() == class)),
         large: false,
@@ -299,8 +316,10 @@ pub fn cases() -> Vec<Case> {
             on_cpu(stored, channels, Form::Gaussian, CPU_WIDE_TAPS[i], goal, Some(sums[i]))
         })
     });
-    let pictures = PICTURES.iter().flat_map(
-        |&((images, width, height), (stored, channels, target), filters)| {
+    let plain = PICTURES.iter().map(|pictures| (pictures, None));
+    let of_range = OF_RANGE.iter().map(|pictures| (pictures, Some(Accuracy::Range)));
+    let pictures = plain.chain(of_range).flat_map(
+        |(&((images, width, height), (stored, channels, target), filters), accuracy)| {
             filters.iter().map(move |&(form, taps)| Case {
                 suite: Suite::Pictures,
                 images,
@@ -311,6 +330,7 @@ pub fn cases() -> Vec<Case> {
                 target,
                 taps,
                 form,
+                accuracy,
                 goals: NO_GOAL,
                 sums: [None; 2],
                 large: false,
@@ -326,7 +346,10 @@ impl Class {
 
     /// The class whose taps a family computes with.
     pub fn of(family: Family) -> Self {
-        if family == Family::Separable { Self::Pair } else { Self::Dense }
+        match family {
+            Family::Separable | Family::SpectraPasses => Self::Pair,
+            _ => Self::Dense,
+        }
     }
 
     /// The name in tables and files.
@@ -348,12 +371,13 @@ impl Form {
             Self::Unsharp => "unsharp",
             Self::Sobel => "sobel",
             Self::Gradient => "gradient",
+            Self::Mean => "mean",
         }
     }
 
     /// The class in which a filter of this form is given.
     pub fn class(self) -> Class {
-        if matches!(self, Self::Product | Self::Gaussian | Self::Sobel) {
+        if matches!(self, Self::Product | Self::Gaussian | Self::Sobel | Self::Mean) {
             Class::Pair
         } else {
             Class::Dense
@@ -398,6 +422,7 @@ impl Form {
                 Filter::separable_f64(&taps, &taps)
             }
             Self::Sobel | Self::Gradient => Filter::sobel_x_sized(taps),
+            Self::Mean => Filter::box_filter(taps, taps),
         }
     }
 }
@@ -493,7 +518,10 @@ impl Case {
                     format!("-to-{}", self.target.name())
                 };
                 let many = if *images == 1 { String::new() } else { format!("{images}x") };
-                format!("picture-{stored}{planes}{to}-{form}-{taps}-{many}{width}x{height}")
+                let accuracy = self.accuracy.map_or(String::new(), |name| format!("-{name}"));
+                format!(
+                    "picture-{stored}{planes}{to}-{form}{accuracy}-{taps}-{many}{width}x{height}"
+                )
             }
         }
     }
@@ -525,6 +553,9 @@ impl Case {
     /// The filter, for a table.
     pub fn filter_in_words(&self) -> String {
         let taps = self.taps;
+        if let Some(accuracy) = self.accuracy {
+            return format!("Gaussian {taps}+{taps}, errors of the {accuracy}");
+        }
         match self.form {
             Form::Random => format!("{taps}x{taps}"),
             Form::Product => format!("{taps}+{taps}"),
@@ -532,6 +563,7 @@ impl Case {
             Form::Unsharp => format!("unsharp {taps}x{taps}"),
             Form::Sobel => format!("Sobel {taps}x{taps}"),
             Form::Gradient => format!("Sobel magnitude {taps}x{taps}"),
+            Form::Mean => format!("mean {taps}x{taps}"),
         }
     }
 

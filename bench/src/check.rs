@@ -159,6 +159,7 @@ mod tests {
             target: stored,
             taps,
             form,
+            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,

@@ -369,7 +369,7 @@ class GpuPeer:
         return GpuClock(self.memory, self.count)
 
     def prepare(self, case):
-        if (case.stored, case.target, case.images) != ("f32", "f32", 1) or case.sigma is not None:
+        if (case.stored, case.target, case.images) != ("f32", "f32", 1):
             raise Skip(None)
         self.count = self.pairs(case)
         first = self.memory.upload(case.planes(case.pixels))
@@ -462,7 +462,7 @@ def smooth(least):
 
 
 class CuFft(Torch):
-    name, form = "cuFFT", "dense"
+    name, form = "cuFFT", "any"
     border_note = "zero edges"
 
     def describe(self):

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
-use apron::{Border, Device, Image, Layout, Plan, Scalar, Shape, Step, Variant};
+use apron::{Accuracy, Border, Device, Image, Layout, Plan, Scalar, Shape, Step, Variant};
 use rayon::prelude::*;
 
-use crate::cases::{Case, Random};
+use crate::cases::{Case, Form, Random};
 use crate::check::{self, Against, Checked};
 use crate::contest::{OnDevice, Times, Track};
 use crate::measure::Bed;
@@ -22,6 +22,8 @@ pub(crate) const CHOSEN: &str = "chosen";
 /// A case's pictures, one below the other, and the result that every contender must give.
 pub(crate) struct Pictures<S, D> {
     each: Shape,
+    /// How far a result may be from the CPU's.
+    allowed: f64,
     pub(crate) src: Image<S>,
     pub(crate) expected: Image<D>,
 }
@@ -44,6 +46,7 @@ impl<S: Random, D: Random> Pictures<S, D> {
         let src = Image::from_vec(case.pixels::<S>(), each.width, case.rows(), each.channels)?;
         let variant = match step {
             Step::Gradient(_) => None,
+            Step::Filter(_) if case.form == Form::Mean => None,
             Step::Filter(filter) if filter.is_separable() || filter.summed().is_some() => {
                 Some(Variant::Separable)
             }
@@ -58,7 +61,13 @@ impl<S: Random, D: Random> Pictures<S, D> {
                 .extend(filtered::<S, D>(&plan, step, &picture).context("on the CPU")?.into_vec());
         }
         let expected = Image::from_vec(expected, each.width, case.rows(), each.channels)?;
-        Ok(Self { each, src, expected })
+        // Errors of the range: 40 units in the last place of pixels up to 1, or a step of integers.
+        let allowed = match (case.accuracy, D::SCALAR) {
+            (Some(Accuracy::Range), Scalar::F32) => 40.0 * f64::from(f32::EPSILON),
+            (Some(Accuracy::Range), _) => 1.0,
+            _ => 0.0,
+        };
+        Ok(Self { each, allowed, src, expected })
     }
 
     /// The pictures on a GPU.
@@ -109,7 +118,13 @@ impl<S: Random, D: Random> OnPictures<'_, S, D> {
             run(&self.src, &mut dst, &mut stream)?;
             stream.synchronize()?;
             let found = self.gpu.download_stored::<D>(&dst)?;
-            check::same(&found, &self.pictures.expected)?;
+            let Pictures { expected, allowed, .. } = self.pictures;
+            if *allowed == 0.0 {
+                check::same(&found, expected)?;
+            } else {
+                let difference = check::difference(&found, expected);
+                ensure!(difference <= *allowed, "off by {difference}, {allowed} are allowed");
+            }
             Ok(Checked { checksum: Some(check::sum(&found)), ..Checked::against(Against::Cpu) })
         };
         let checked = once().with_context(|| name.clone())?;
@@ -214,6 +229,7 @@ mod tests {
             target,
             taps: 3,
             form,
+            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use apron::gpu::Gpu;
-use apron::{Candidate, Device, Filter, Image, Layout, Plan, Scalar, Shape, Variant, f16};
+use apron::{
+    Accuracy, Candidate, Device, Filter, Image, Layout, Plan, Scalar, Shape, Variant, f16,
+};
 use serde::Serialize;
 
 use crate::cases::{Form, Random};
@@ -29,7 +31,8 @@ pub struct Options {
     only: String,
     /// Measure this job instead of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a
     /// filter, or random:N for N by N random taps; the size, with the channels; the stored type;
-    /// the results' type, if it is another. May be given more than once.
+    /// the results' type, if it is another; "window" or "range", if an accuracy is set. May be
+    /// given more than once.
     #[arg(long, value_name = "TEXT")]
     job: Vec<String>,
     /// Also measure every other variant that is predicted to take less than ten times as long as
@@ -54,7 +57,7 @@ pub struct Options {
 /// The jobs: every family, type and number of channels, small, middle and large windows and
 /// pictures.
 #[rustfmt::skip]
-const JOBS: [&str; 60] = [
+const JOBS: [&str; 62] = [
     // Small windows.
     "random:3 2048x2048 u8", "random:3 1920x1080x3 u8", "random:3 4000x3000x3 u8", "random:3 2048x2048 f32",
     "random:3 1920x1080x3 u16", "random:5 2048x2048 u8", "random:5 1920x1080x4 u8", "random:5 2048x2048 f16",
@@ -70,7 +73,7 @@ const JOBS: [&str; 60] = [
     "gaussian:sigma=2 2048x2048x3 u8 f32", "gaussian:sigma=2 2048x2048 f16", "gaussian:sigma=4 4000x3000x3 u8",
     "gaussian:sigma=5 2048x2048 f32", "gaussian:sigma=10 2048x2048 u8", "gaussian:sigma=10 1920x1080x3 u8 f32",
     "gaussian:sigma=20 1920x1080x3 u8", "gaussian:sigma=20 2048x2048 f32", "gaussian:sigma=50 1920x1080x3 u8",
-    "gaussian:sigma=50 1920x1080 f32", "gaussian:sigma=100 1024x1024 u8", "sobel-x:size=31 2048x2048 u8 f32",
+    "gaussian:sigma=50 1920x1080 f32", "gaussian:sigma=20 4096x4096 f32 range", "gaussian:sigma=100 4096x4096 u16 range", "gaussian:sigma=100 1024x1024 u8", "sobel-x:size=31 2048x2048 u8 f32",
     // Equal taps.
     "box:size=5 4000x3000x3 u8", "box:size=31 2048x2048 u8", "box:size=101 1920x1080x3 u8", "box:size=31 2048x2048 f32",
     "box:size=401 2048x2048 u8",
@@ -88,14 +91,17 @@ struct Job {
     shape: Shape,
     source: Scalar,
     target: Scalar,
+    accuracy: Option<Accuracy>,
 }
 
 impl Job {
     fn parse(text: &str) -> Result<Self> {
-        let parts: Vec<_> = text.split_whitespace().collect();
+        let mut parts: Vec<_> = text.split_whitespace().collect();
+        let accuracy = parts.last().and_then(|last| last.parse().ok());
+        parts.truncate(parts.len() - usize::from(accuracy.is_some()));
         ensure!(
             matches!(parts.len(), 3 | 4),
-            "a job is a filter, a size, a type and maybe another type"
+            "a job is a filter, a size, a type, maybe another type, and maybe an accuracy"
         );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,
@@ -107,7 +113,7 @@ impl Job {
             Shape { width: size[0], height: size[1], channels: size.get(2).copied().unwrap_or(1) };
         let source: Scalar = parts[2].parse()?;
         let target = parts.get(3).map_or(Ok(source), |target| target.parse())?;
-        Ok(Self { filter, shape, source, target })
+        Ok(Self { filter, shape, source, target, accuracy })
     }
 }
 
@@ -193,7 +199,7 @@ fn measured(
     device: Device,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
-    let plan = Plan::builder(&job.filter).device(device).build()?;
+    let plan = Plan::builder(&job.filter).accuracy(job.accuracy).device(device).build()?;
     let candidates = plan.candidates_for(job.shape, job.source, job.target);
     let Some(Candidate { predicted: Some(best), .. }) = candidates.first() else { return Ok(()) };
     let most = best.saturating_mul(10);
