@@ -117,7 +117,10 @@ fn parts(selection: Selection) -> Vec<Group> {
 
 /// Pictures of several tiles, that end near the ends of tiles.
 fn seams(selection: Selection) -> Vec<Group> {
-    let windows = vec![Window::random_pair(5, 5, 3470), Window::random_pair(100, 90, 3471)];
+    let mut windows = vec![Window::random_pair(100, 90, 3471)];
+    if selection != Selection::Emulated {
+        windows.push(Window::random_pair(5, 5, 3470));
+    }
     select::seams(selection, windows, |window| {
         // The results of a line of 1024. Tiles of a row go in pairs.
         let (across, down) = (1025 - window.cols, 1025 - window.rows);
@@ -135,8 +138,9 @@ fn sums(selection: Selection) -> Vec<Group> {
 }
 
 fn long(selection: Selection) -> Vec<Group> {
-    select::long(
-        selection,
-        vec![Window::random_pair(9, 9, 3490), Window::random_pair(130, 2, 3491)],
-    )
+    let mut windows = vec![Window::random_pair(9, 9, 3490)];
+    if selection != Selection::Emulated {
+        windows.push(Window::random_pair(130, 2, 3491));
+    }
+    select::long(selection, windows)
 }
