@@ -35,21 +35,19 @@ pub enum Accuracy {
     Range,
 }
 
-impl Accuracy {
-    /// Both settings, by their names in text.
-    pub const NAMES: [(&'static str, Self); 2] = [("window", Self::Window), ("range", Self::Range)];
-}
-
 impl std::str::FromStr for Accuracy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        named.map(|(_, accuracy)| accuracy).ok_or_else(|| Error::Parameter {
-            name: "accuracy",
-            value: text.to_owned(),
-            expected: "window or range".to_owned(),
-        })
+        match text {
+            "window" => Ok(Self::Window),
+            "range" => Ok(Self::Range),
+            _ => Err(Error::Parameter {
+                name: "accuracy",
+                value: text.to_owned(),
+                expected: "window or range".to_owned(),
+            }),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ differs, and if nothing was compared.
 """
 
 import itertools
-import subprocess
 
 import Imath
 import numpy
@@ -17,7 +16,8 @@ import OpenEXR
 import tifffile
 from scipy import ndimage
 
-from judge import Folder, check, main
+import judge
+from judge import check, main
 
 GAUSSIAN = numpy.exp(-numpy.arange(-4, 5) ** 2 / 2)
 TAPS = {
@@ -29,30 +29,8 @@ LOSSLESS = ["NO", "RLE", "ZIPS", "ZIP", "PIZ"]
 LOSSY = ["PXR24", "B44", "B44A", "DWAA", "DWAB"]
 
 
-class Tool(Folder):
-    def call(self, source, target, text="identity", *options):
-        (self / target).unlink(missing_ok=True)
-        command = [self.path, "filter", self / source, self / target, "--filter", text, "--device", "cpu", *options]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    def run(self, source, target, text="identity", *options):
-        """Returns the tool's stderr."""
-        done = self.call(source, target, text, *options)
-        if done.returncode != 0:
-            raise AssertionError(f"{source} to {target}, {text}: {done.stderr.strip()}")
-        return done.stderr
-
-    def fails(self, source, target, *options):
-        done = self.call(source, target, "identity", *options)
-        self.same(done.returncode in (1, 2), True, f"{source} to {target}: {done.stderr}")
-        self.same((self / target).exists(), False, f"{target} after a failure")
-        self.same(done.stderr.count("\n"), 1, f"{target}: {done.stderr}")
-        return done.stderr
-
-    def same(self, found, expected, what):
-        self.count += 1
-        if found != expected:
-            raise AssertionError(f"{what}: {found!r} for {expected!r}")
+class Tool(judge.Tool):
+    FAILURES = (1, 2)
 
     def near(self, found, expected, what, tolerance=0.0):
         self.count += 1

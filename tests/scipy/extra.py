@@ -10,7 +10,6 @@ was compared.
 """
 
 import itertools
-import subprocess
 
 import cv2
 import numpy
@@ -19,7 +18,8 @@ import tifffile
 from PIL import Image
 from scipy import ndimage
 
-from judge import Folder, check, main
+import judge
+from judge import check, main
 
 # The texts of filters, their taps, and whether they are averages.
 GAUSSIAN = numpy.exp(-numpy.arange(-4, 5) ** 2 / 2)
@@ -32,31 +32,7 @@ FILTERS = {
 CODES = {"band": None, "unspecified": 0, "premultiplied": 1, "straight": 2}
 
 
-class Tool(Folder):
-    def call(self, source, target, text, *options):
-        (self / target).unlink(missing_ok=True)
-        command = [self.path, "filter", self / source, self / target, "--filter", text, "--device", "cpu", *options]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    def run(self, source, target, text="identity", *options):
-        """Returns the tool's stderr."""
-        done = self.call(source, target, text, *options)
-        if done.returncode != 0:
-            raise AssertionError(f"{source} to {target}: {done.stderr.strip()}")
-        return done.stderr
-
-    def fails(self, source, target, *options):
-        done = self.call(source, target, "identity", *options)
-        self.same(done.returncode, 1, f"{source} to {target}: {done.stderr}")
-        self.same((self / target).exists(), False, f"{target} after a failure")
-        self.same(done.stderr.count("\n"), 1, f"{target}: lines")
-        return done.stderr
-
-    def same(self, found, expected, what):
-        self.count += 1
-        if found != expected:
-            raise AssertionError(f"{what}: {found!r} for {expected!r}")
-
+class Tool(judge.Tool):
     def near(self, found, expected, what, tolerance=0.0):
         """Integers are rounded half to even; `tolerance` is for near halves and for floats."""
         self.count += 1

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -22,6 +23,38 @@ class Folder:
 
     def __truediv__(self, name):
         return self.folder / name
+
+
+class Tool(Folder):
+    """Calls of the tool on files in the folder, on the CPU."""
+
+    #: The exit codes of calls that fail.
+    FAILURES = (1,)
+
+    def call(self, source, target, text="identity", *options):
+        (self / target).unlink(missing_ok=True)
+        command = [self.path, "filter", self / source, self / target, "--filter", text, "--device", "cpu", *options]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def run(self, source, target, text="identity", *options):
+        """Returns the tool's stderr."""
+        done = self.call(source, target, text, *options)
+        if done.returncode != 0:
+            raise AssertionError(f"{source} to {target}, {text}: {done.stderr.strip()}")
+        return done.stderr
+
+    def fails(self, source, target, *options):
+        """Returns the tool's stderr, one line. Nothing is written."""
+        done = self.call(source, target, "identity", *options)
+        self.same(done.returncode in self.FAILURES, True, f"{source} to {target}: {done.returncode}, {done.stderr}")
+        self.same((self / target).exists(), False, f"{target} after a failure")
+        self.same(done.stderr.count("\n"), 1, f"{target}: {done.stderr}")
+        return done.stderr
+
+    def same(self, found, expected, what):
+        self.count += 1
+        if found != expected:
+            raise AssertionError(f"{what}: {found!r} for {expected!r}")
 
 
 def main(description, tool, what):

@@ -19,37 +19,18 @@ import numpy
 import tifffile
 from PIL import Image, features
 
-from judge import Folder, check, main
+import judge
+from judge import check, main
 
 
-class Tool(Folder):
-    def call(self, source, target, *options):
-        (self / target).unlink(missing_ok=True)
-        command = [self.path, "filter", self / source, self / target, "--filter", "identity", "--device", "cpu", *options]
-        return subprocess.run(command, capture_output=True, text=True)
-
+class Tool(judge.Tool):
     def run(self, source, target, *options):
-        """Returns the tool's stderr."""
-        done = self.call(source, target, *options)
-        if done.returncode != 0:
-            raise AssertionError(f"{source} to {target}: {done.stderr.strip()}")
-        return done.stderr
+        return super().run(source, target, "identity", *options)
 
     def read(self, source, *options):
         """The tool's values of a picture."""
         self.run(source, "read.npy", "--quiet", *options)
         return numpy.load(self / "read.npy")
-
-    def fails(self, source, target, *options):
-        done = self.call(source, target, *options)
-        self.same((done.returncode, (self / target).exists()), (1, False), f"{source}: {done.stderr}")
-        self.same(done.stderr.count("\n"), 1, f"{source}: {done.stderr}")
-        return done.stderr
-
-    def same(self, found, expected, what):
-        self.count += 1
-        if found != expected:
-            raise AssertionError(f"{what}: {found!r} for {expected!r}")
 
     def near(self, found, expected, what, tolerance=0):
         self.count += 1
