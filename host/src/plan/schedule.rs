@@ -161,7 +161,7 @@ impl Extent {
         if rows >= self.height || self.border != border::WRAP {
             needed.min(self.height)
         } else {
-            needed + self.above() - self.anchor
+            needed + self.anchor.next_multiple_of(self.step) - self.anchor
         }
     }
 
@@ -190,16 +190,11 @@ impl Extent {
                 results,
             };
         }
-        let above = self.above();
-        let height = unresolved + above - self.anchor;
-        let source = wrapped(first as i64 - above as i64, height, self.height);
+        let window = (self.anchor, self.reach);
+        let (source, above) = wrapped(&results, window, self.step, height);
+        let height = source.iter().map(ExactSizeIterator::len).sum();
         let region = above..above + results.len();
         Job { results, source, height, region, there: 0..height }
-    }
-
-    /// Rows above the results of a wrapped band: those of the window, rounded up to the grid.
-    fn above(&self) -> usize {
-        self.anchor.next_multiple_of(self.step)
     }
 
     /// The rows of the source that these results need. The results begin where a band may begin.
@@ -240,18 +235,26 @@ impl Extent {
     }
 }
 
-/// `count` rows of a picture that wraps around, from row `first`, which may lie outside.
-pub(crate) fn wrapped(first: i64, rows: usize, height: usize) -> Vec<Range<usize>> {
+/// The rows under the windows of results, in a picture of `height` rows that wraps around, and how
+/// many of them are above the results. A window has an anchor row and a reach. Tiles of `step` rows
+/// are whole, and the grid of tiles begins at the first of the rows.
+pub(crate) fn wrapped(
+    results: &Range<usize>,
+    (anchor, reach): (usize, usize),
+    step: usize,
+    height: usize,
+) -> (Vec<Range<usize>>, usize) {
+    let above = anchor.next_multiple_of(step);
+    let mut left = above + results.len().next_multiple_of(step) + reach - 1 - anchor;
+    let mut at = (results.start as i64 - above as i64).rem_euclid(height as i64) as usize;
     let mut source = Vec::new();
-    let mut left = rows;
-    let mut at = first.rem_euclid(height as i64) as usize;
     while left > 0 {
         let end = height.min(at + left);
         source.push(at..end);
         left -= end - at;
         at = 0;
     }
-    source
+    (source, above)
 }
 
 #[cfg(test)]

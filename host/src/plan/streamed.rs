@@ -147,10 +147,7 @@ impl Cut {
             let source = read.start / step * step..read.end;
             return Chunk { skip: first - source.start, source: vec![source], results };
         }
-        // Rows above, up to the grid, as the picture goes round.
-        let skip = anchor.next_multiple_of(step);
-        let rows = skip + tiles.len() + reach - 1 - anchor;
-        let source = wrapped(first as i64 - skip as i64, rows, height);
+        let (source, skip) = wrapped(&results, (anchor, reach), step, height);
         Chunk { source, skip, results }
     }
 }
