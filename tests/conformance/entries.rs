@@ -27,19 +27,23 @@ use crate::{ladder, steps, table};
 /// The prefix of these tests' names.
 pub(crate) const NAME: &str = "entries::";
 
+/// The number of these tests.
+pub(crate) const COUNT: usize = 6;
+
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     let family = |name: &str, family| {
         let name = format!("{NAME}{name}::gpu");
         suite::gpu_trial(&name.clone(), gpu, move || of_family(&name, family))
     };
-    vec![
+    let all: [_; COUNT] = [
         family("direct", Family::Direct),
         family("separable", Family::Separable),
         family("fourier", Family::Fourier),
         family("spectra_passes", Family::SpectraPasses),
         suite::gpu_trial(&format!("{NAME}shared::gpu"), gpu, shared),
         suite::gpu_trial(&format!("{NAME}studies::gpu"), gpu, of_studies),
-    ]
+    ];
+    all.into()
 }
 
 #[cfg(not(feature = "gpu"))]
