@@ -17,6 +17,7 @@ mod image;
     allow(dead_code, unused_imports, reason = "nothing is launched without a GPU")
 )]
 mod kernels;
+mod light;
 mod mask;
 mod memory;
 #[doc(hidden)]
@@ -53,6 +54,7 @@ pub use image::convert::{AsImage, AsImageMut};
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
 pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
+pub use light::{Light, Transfer};
 pub use mask::{Coverage, Mask, Nan};
 pub use pipeline::Pipeline;
 pub use plan::Plan;

@@ -17,7 +17,7 @@ use super::exact::{self, Exact};
 use super::frame::Frame;
 use super::lines::Scratch;
 use super::resolving::{Allowance, RETRY};
-use super::rows::{AddPoint, BESIDE, ColumnSums, Narrow, Scale};
+use super::rows::{AddPoint, BESIDE, ColumnSums, Narrow, Scale, Widen};
 use super::run::Run;
 use super::share::{PAGE, share};
 use super::tile::{Outs, ROWS, SLACK, Tiles, rows_at_once};
@@ -135,22 +135,20 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
     ) -> bool {
         let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
         let is_stored_so = D::floats_mut(&mut []).is_some();
-        let finished = match self
-            .rounder
-            .map(|rounder| (rounder, rounder.limit().filter(|_| whole)))
-        {
-            Some((rounder, Some(limit))) => {
-                self.bytes(scratch, columns, y, parts, (rounder, limit), allowance)
-            }
-            _ if whole && self.rounder.is_none() && self.terms.point.is_none() && is_stored_so => {
-                self.floats(scratch, columns, y, parts);
-                true
-            }
-            _ => {
-                self.sums(scratch, columns, y, parts, allowance);
-                true
-            }
-        };
+        let finished =
+            match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
+                Some((rounder, Some(limit))) => {
+                    self.bytes(scratch, columns, y, parts, (rounder, limit), allowance)
+                }
+                _ if whole && is_stored_so && self.rounder.is_none() && self.is_plain() => {
+                    self.floats(scratch, columns, y, parts);
+                    true
+                }
+                _ => {
+                    self.sums(scratch, columns, y, parts, allowance);
+                    true
+                }
+            };
         let Frame { window, src, filtered, .. } = self.frame;
         for (i, part) in parts.iter_mut().enumerate() {
             window.restore(src, *filtered, columns, y + i, part);
@@ -271,6 +269,11 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         self.tiles(scratch, columns, y, (0, 0), Outs::Floats(&mut outs[..count]), false);
     }
 
+    /// Whether sums of the passes are results.
+    fn is_plain(&self) -> bool {
+        self.terms.point.is_none() && self.frame.light.is_none()
+    }
+
     /// Whether the last pass goes on from other sums.
     fn adds_up(&self) -> bool {
         self.rounder.is_some() && (self.terms.point.is_some() || self.last() > 0)
@@ -362,12 +365,26 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                         .map(|allowance| allowance.covers(sums.len(), resolved, resolved));
                 }
                 _ => {
-                    if let Some(factor) = self.terms.point {
-                        let values = &self.frame.src.row(y + i)
-                            [columns.start * channels..columns.end * channels];
-                        self.frame.isa.run(AddPoint { factor, values, sums });
+                    let row = &self.frame.src.row(y + i)
+                        [columns.start * channels..columns.end * channels];
+                    match &self.frame.light {
+                        Some(light) => {
+                            let (isa, at) = (self.frame.isa, (columns.start, y + i));
+                            if let Some(factor) = self.terms.point {
+                                let values = &mut scratch.point[..sums.len()];
+                                isa.run(Widen { values: row, middle: 0.0, out: &mut *values });
+                                light.decode(isa, channels, values);
+                                isa.run(AddPoint { factor, values: &*values, sums });
+                            }
+                            light.store(isa, channels, at, sums, part);
+                        }
+                        None => {
+                            if let Some(factor) = self.terms.point {
+                                self.frame.isa.run(AddPoint { factor, values: row, sums });
+                            }
+                            self.frame.isa.run(Narrow { values: sums, out: part });
+                        }
                     }
-                    self.frame.isa.run(Narrow { values: sums, out: part });
                 }
             }
         }

@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::light::Light;
 use super::masked::weigh::Weigh;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::simd::Isa;
@@ -77,6 +78,8 @@ pub(super) struct Frame<'a, S, D> {
     pub(super) filtered: usize,
     /// How pixels are weighted before they are filtered.
     pub(super) weigh: Option<Weigh<'a>>,
+    /// What their values stand for.
+    pub(super) light: Option<Light<'a>>,
 }
 
 impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
@@ -87,7 +90,7 @@ impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
         dst: &'a mut ImageViewMut<'_, D>,
         filtered: usize,
     ) -> Self {
-        Self { isa, window, src: *src, dst: Target::new(dst), filtered, weigh: None }
+        Self { isa, window, src: *src, dst: Target::new(dst), filtered, weigh: None, light: None }
     }
 }
 

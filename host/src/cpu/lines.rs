@@ -3,6 +3,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use super::light::Light;
 use super::rows::{CACHE_LINE, Widen};
 use super::run::Run;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles};
@@ -63,14 +64,24 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
             let out =
                 if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
             let middle = passes[0].middle;
-            let of = |value: f32| value - middle;
-            let widen =
-                |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
+            let table = self.frame.light.as_ref().and_then(Light::table);
+            let of =
+                |value: f32| table.map_or(value - middle, |light| light[usize::from(value as u8)]);
+            let widen = |values: &[S], out: &mut [f32]| match (table, S::bytes(values)) {
+                (Some(light), Some(bytes)) => {
+                    let values = out.iter_mut().zip(bytes);
+                    values.for_each(|(out, &byte)| *out = light[usize::from(byte)]);
+                }
+                _ => self.frame.isa.run(Widen { values, middle, out }),
+            };
             let outside = of(self.frame.window.border_value);
             padding.pad(row, channels, outside, out, |value| of(value.to_f32()), widen);
+            let padded = (columns.len() + self.frame.window.cols - 1) * channels;
             if let Some(weigh) = &self.frame.weigh {
-                let padded = (columns.len() + self.frame.window.cols - 1) * channels;
                 clean = self.weigh(weigh, &padding, source, &mut out[..padded]);
+            }
+            if let Some(light) = self.frame.light.as_ref().filter(|_| table.is_none()) {
+                light.decode(self.frame.isa, channels, &mut out[..padded]);
             }
         }
         let len = columns.len() * channels;
@@ -193,7 +204,7 @@ pub(super) struct Scratch {
     /// The same for a row pass in whole numbers, and its pairs.
     pub(super) bytes: Vec<u8>,
     pub(super) pairs: Vec<u32>,
-    /// The weighted pixels of a row.
+    /// The weighted or decoded pixels of a row.
     pub(super) point: Vec<f32>,
     /// Rows of sums, before they become pixels.
     pub(super) sums: Aligned,
@@ -238,7 +249,8 @@ impl Scratch {
             self.pairs = crate::memory::zeroed(pairs)?;
         }
         self.sums.grow(ROWS * (len + SLACK))?;
-        if run.frame.weigh.is_some() && self.point.len() < len {
+        let has_point = run.frame.weigh.is_some() || run.frame.light.is_some();
+        if has_point && self.point.len() < len {
             self.point = crate::memory::zeroed(len)?;
         }
 

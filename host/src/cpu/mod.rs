@@ -18,6 +18,7 @@
 //! | [`special`], [`patch`] | NaN, infinities, and numbers that spectra cannot hold |
 //! | [`gradient`] | gradients |
 //! | [`weighted`], [`weighted_bytes`] | colours weighted by alpha |
+//! | [`light`] | filters over the light that values stand for |
 //! | [`masked`] | sums over known pixels |
 //! | [`taps`] | a filter's taps in all these forms |
 //! | [`share`] | jobs shared among the threads of a call |
@@ -32,6 +33,7 @@ pub(crate) mod forms;
 mod fourier;
 mod frame;
 mod gradient;
+mod light;
 mod lines;
 mod masked;
 mod method;

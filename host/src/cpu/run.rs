@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::frame::{Frame, STRIP, Terms};
+use super::light::Light;
 use super::resolving::Resolving;
 use super::tile::{SLACK, rows_at_once};
 use crate::image::{Pixel, Shape};
@@ -78,7 +79,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let terms_per_ring =
             terms.passes.len() > 1 && (rounder.is_none() || terms_together(window.rows));
         let together = if terms_per_ring { terms.columns() } else { Vec::new() };
-        let (apart, row_block) = match rounder.map(Rounder::order) {
+        let of_light = frame.light.as_ref().and_then(Light::order);
+        let (apart, row_block) = match rounder.map(Rounder::order).or(of_light) {
             Some(Order::ByRows) => (window.cols, usize::MAX),
             Some(Order::BlockPasses) => (column_block(window.rows), row_block(window.cols)),
             // A term's column is one block at least.

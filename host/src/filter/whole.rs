@@ -86,6 +86,19 @@ impl Divisor {
         (quotient + i128::from(up)).min(255) as u8
     }
 
+    /// The greatest integer that is at most a sum of numerators over the divisor; of integers
+    /// beyond 2^64, the nearest in these.
+    pub(crate) fn floor(self, sum: i128) -> i128 {
+        const MOST: i128 = 1 << 64;
+        match self {
+            Self::Number(divisor) => sum.div_euclid(divisor.into()),
+            Self::PowerOfTwo(shift @ 0..) => sum >> shift.min(127),
+            Self::PowerOfTwo(_) if sum.abs() >= MOST => sum,
+            Self::PowerOfTwo(shift) => sum << (-shift).min(62),
+        }
+        .clamp(-MOST, MOST)
+    }
+
     /// The value of a numerator of 1, rounded to f64.
     pub(crate) fn unit(self) -> f64 {
         match self {

@@ -12,6 +12,7 @@ use super::schedule::Limits;
 use super::step::Step;
 use super::{Device, Plan, ran};
 use crate::cpu;
+use crate::light::{Light, Tables};
 use crate::mask::{Nan, Rule, Unknown};
 use crate::progress::{Progress, Report};
 use crate::{Accuracy, Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -30,6 +31,7 @@ pub struct PlanBuilder {
     report: Report,
     cpu_times: f64,
     unknown: Unknown,
+    light: Light,
 }
 
 impl PlanBuilder {
@@ -87,6 +89,12 @@ impl PlanBuilder {
     /// set; integers take the nearest value, and 0 for NaN.
     pub fn unknown(mut self, result: f64) -> Self {
         self.unknown.result = result;
+        self
+    }
+
+    /// What the values stand for: [`Light::Stored`], the values themselves, unless set.
+    pub fn light(mut self, light: impl Into<Light>) -> Self {
+        self.light = light.into();
         self
     }
 
@@ -202,17 +210,29 @@ impl PlanBuilder {
             report: self.report,
             rows: self.limits.rows,
             unknown: self.unknown,
+            light: self.light.transfer().map(Tables::new),
         })
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if a gradient's pixels may be unknown, or if unknown pixels would be
-    /// filled with what is no average.
+    /// [`Error::Parameter`] if a gradient's pixels may be unknown, if unknown pixels would be filled
+    /// with what is no average, or if either meets linear light.
     fn check_known(&self, (filter, gradient): (&Filter, Option<Gradient>)) -> Result<()> {
         let nan = self.unknown.nan;
         let is_masked = self.border == Border::None || nan != Nan::Spread;
         if let Some(gradient) = gradient.filter(|_| is_masked) {
             return Err(no_gradient(gradient));
+        }
+        let is_light = self.light != Light::Stored;
+        if is_light && (is_masked || gradient.is_some()) {
+            let (name, value) = match gradient {
+                Some(gradient) => ("the step", gradient.to_string()),
+                None if self.border == Border::None => ("border", self.border.to_string()),
+                None => ("nan", nan.to_string()),
+            };
+            let expected =
+                "a filter in linear light, another border than none, and nan spread".to_owned();
+            return Err(Error::Parameter { name, value, expected });
         }
         if nan == Nan::Fill && Rule::of(filter) == Rule::Sum {
             return Err(Error::Parameter {
@@ -298,6 +318,7 @@ impl Plan {
             report: Report::default(),
             cpu_times: 1.0,
             unknown: Unknown::default(),
+            light: Light::default(),
         }
     }
 }

@@ -130,6 +130,7 @@ impl Plan {
         let kinds = (src.scalar(), dst.scalar());
         self.check_kinds(kinds)?;
         self.check_masked_on_cpu()?;
+        self.check_is_stored()?;
         #[cfg(feature = "gpu")]
         let On::Cpu(engine) = self.on(Where::Cpu)? else { return Err(self.only_on_cpu()) };
         #[cfg(not(feature = "gpu"))]
@@ -160,11 +161,18 @@ impl Plan {
         self.border == Border::None || self.unknown.nan != Nan::Spread && has_nan
     }
 
+    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, and
+    /// none decodes light.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there are no kernels"))]
+    pub(super) fn has_kernel(&self, source: Scalar) -> bool {
+        !self.is_masked(source) && self.light.is_none()
+    }
+
     /// # Errors
-    /// [`Error::Parameter`] if pixels of this type may be unknown: no kernel weighs them.
+    /// [`Error::Parameter`] if they have none.
     #[cfg(feature = "gpu")]
     pub(super) fn check_has_kernel(&self, source: Scalar) -> Result<()> {
-        if self.is_masked(source) { Err(self.only_on_cpu()) } else { Ok(()) }
+        if self.has_kernel(source) { Ok(()) } else { Err(self.only_on_cpu()) }
     }
 
     /// # Errors
@@ -180,7 +188,7 @@ impl Plan {
     }
 
     fn only_on_cpu(&self) -> Error {
-        let expected = "cpu or auto for masks, border none, and nan ignore or fill";
+        let expected = "cpu or auto for masks, border none, nan ignore or fill, and linear light";
         Error::Parameter {
             name: "device",
             value: self.device.to_string(),

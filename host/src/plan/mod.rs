@@ -9,6 +9,7 @@ pub(crate) mod device;
 mod double;
 pub(crate) mod engines;
 mod family;
+mod light;
 mod masked;
 mod masked_f64;
 #[cfg(feature = "gpu")]
@@ -42,6 +43,7 @@ use crate::gpu::flow;
 use crate::image::{Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::light::Tables;
 use crate::mask::Unknown;
 use crate::problem::machine::Machine;
 use crate::problem::rounding::Rounding;
@@ -90,6 +92,8 @@ pub struct Plan {
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
     unknown: Unknown,
+    /// Unless values are filtered as they are stored.
+    light: Option<Tables>,
 }
 
 impl Plan {
@@ -179,6 +183,8 @@ impl Plan {
         filtered: usize,
         kinds: (Scalar, Scalar),
     ) -> Result<Family> {
+        // Light is in f32, whatever stands for it.
+        let kinds = if self.light.is_some() { (Scalar::F32, Scalar::F32) } else { kinds };
         if self.gradient.is_some() {
             Ok(Family::Direct)
         } else {

@@ -180,8 +180,8 @@ impl Auto {
         job: &CallSize,
         mut work: impl FnMut(Where) -> Result<T>,
     ) -> Result<T> {
-        let masked = plans.iter().any(|(plan, _)| plan.is_masked(job.kinds.0));
-        if masked || opening::failure().is_some() || job.load.pictures == 0.0 {
+        let no_kernel = plans.iter().any(|(plan, _)| !plan.has_kernel(job.kinds.0));
+        if no_kernel || opening::failure().is_some() || job.load.pictures == 0.0 {
             return work(Where::Cpu);
         }
         let forecast = self.forecast(plans, job);
@@ -406,7 +406,7 @@ impl Plan {
     }
 
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run
-    /// there, or if pixels may be unknown, which a GPU does not weigh.
+    /// there, or if a GPU has no kernel for the plan.
     fn predicted(
         &self,
         place: Place,
@@ -418,7 +418,7 @@ impl Plan {
             Channels::First(filtered) => filtered,
             Channels::Weighted => shape.channels,
         };
-        if self.is_masked(kinds.0) && !place.is_cpu() {
+        if !self.has_kernel(kinds.0) && !place.is_cpu() {
             return None;
         }
         let problem = self.problem_for(shape, filtered, kinds, place);

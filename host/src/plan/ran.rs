@@ -18,11 +18,13 @@ pub enum Ran {
     Weighted,
     /// Sums over known pixels: see [`Plan::run_masked`](crate::Plan::run_masked).
     Masked,
+    /// Sums of light: see [`Light`](crate::Light).
+    Light,
     /// Passes in f64: see [`Plan::run_f64`](crate::Plan::run_f64).
     InF64,
 }
 
-/// A variant's name, `gradient`, `weighted by alpha`, `known pixels` or `passes in f64`.
+/// A variant's name, `gradient`, `weighted by alpha`, `known pixels`, `linear light` or `passes in f64`.
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -30,6 +32,7 @@ impl std::fmt::Display for Ran {
             Self::Gradient => f.pad("gradient"),
             Self::Weighted => f.pad("weighted by alpha"),
             Self::Masked => f.pad("known pixels"),
+            Self::Light => f.pad("linear light"),
             Self::InF64 => f.pad("passes in f64"),
         }
     }
@@ -37,7 +40,7 @@ impl std::fmt::Display for Ran {
 
 impl Ran {
     fn all() -> impl Iterator<Item = Self> {
-        let others = [Self::Gradient, Self::Weighted, Self::Masked, Self::InF64];
+        let others = [Self::Gradient, Self::Weighted, Self::Masked, Self::Light, Self::InF64];
         Variant::all().map(Self::Variant).chain(others)
     }
 }

@@ -154,6 +154,12 @@ impl Plan {
     ) -> Result<()> {
         let effort = self.effort(family, channels, src.shape(), (src.scalar(), dst.scalar()));
         let stage = &stage.on(effort.threads_now());
+        if let Some(tables) = &self.light {
+            let on = (engine, tables);
+            let ran = self.run_light_on_cpu(on, family, channels, src, dst, stage)?;
+            launched.note(ran);
+            return Ok(());
+        }
         if self.is_masked(src.scalar()) {
             let ran = self.run_known_on_cpu(engine, family, channels, src, dst, stage)?;
             launched.note(ran);
@@ -278,9 +284,11 @@ impl Plan {
             Channels::First(filtered) => (filtered, 1.0),
             Channels::Weighted => (shape.channels, WEIGHTED),
         };
-        let problem = self.problem_for(shape, filtered, kinds, Place::Cpu { threads: 1 });
+        let in_f32 = (Scalar::F32, Scalar::F32);
+        let summed = if self.light.is_some() { in_f32 } else { kinds };
+        let problem = self.problem_for(shape, filtered, summed, Place::Cpu { threads: 1 });
         let effort = effort(&problem, family);
-        let times = times * self.times_masked(kinds.0);
+        let times = times * self.times_masked(kinds.0) * self.times_light();
         Effort { nanoseconds: times * effort.nanoseconds, ..effort }
     }
 }

@@ -138,7 +138,7 @@ fn part_left(error: f64, before: f64) -> f64 {
 }
 
 /// Number of pixels that are tested together.
-const CHUNK: usize = 64;
+pub(crate) const CHUNK: usize = 64;
 
 /// Rounds sums in f32, or in f64, that a filter made of an 8-bit image.
 pub(crate) struct Rounder<'a, E> {
@@ -336,7 +336,7 @@ impl<E: Float> Vectorized for Round<'_, E> {
 /// # Safety
 /// The processor has the vectors.
 #[inline(always)]
-unsafe fn round_chunk<L: Vector>(
+pub(crate) unsafe fn round_chunk<L: Vector>(
     sums: &[L::Float; CHUNK],
     limit: L::Float,
     out: &mut [u8; CHUNK],

@@ -183,7 +183,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 ) -> Result<()> {
     let (src, filtered, nowhere) = (job.src, job.filtered, Target::nowhere);
     let weigh = Some(job.weigh(false));
-    let frame = Frame { isa, window, src, dst: nowhere(), filtered, weigh };
+    let frame = Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None };
     let products = Run::new(&frame, &orders.taps.terms, None);
     let targets = Targets::new(dst, coverage);
     let call = Call { isa, window, orders, job, products: &products, targets, stage };
@@ -191,12 +191,14 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let (window, weigh) = (Window { border_value: 0.0, ..window }, Some(job.weigh(true)));
     match job.known.mask {
         Mask::Bytes(src) if !job.known.unknown.is_nan::<S>() => {
-            call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh })
+            call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None })
         }
         Mask::Weights(src) if !job.known.unknown.is_nan::<S>() => {
-            call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh })
+            call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None })
         }
-        _ => call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh }),
+        _ => {
+            call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None })
+        }
     }
 }
 
