@@ -354,6 +354,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let channels = self.frame.src.shape().channels;
         let mut all = std::mem::take(&mut scratch.sums);
         let rows = self.add_up(scratch, columns, (y, parts.len()), &mut all);
+        let greatest = self.greatest(scratch);
         for (i, (part, sums)) in parts.iter_mut().zip(rows).enumerate() {
             match (self.rounder, D::bytes_mut(part)) {
                 (Some(rounder), Some(part)) => {
@@ -376,7 +377,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                                 light.decode(isa, channels, values);
                                 isa.run(AddPoint { factor, values: &*values, sums });
                             }
-                            light.store(isa, channels, at, sums, part);
+                            light.store(isa, channels, (at, greatest), sums, part);
                         }
                         None => {
                             if let Some(factor) = self.terms.point {

@@ -46,7 +46,7 @@ struct Exact<'a> {
     src: ImageView<'a, u8>,
     /// The order of the sums.
     order: Order,
-    /// The error, relative to the sum and in parts of white.
+    /// The error of a sum: relative to it, and to the greatest value that it is made of.
     relative: f32,
     absolute: f32,
 }
@@ -135,9 +135,10 @@ impl Engine {
             results,
             stage,
         )?;
+        let greatest = light.greatest(self.isa, from.as_slice());
         let rows = to.as_mut_slice().chunks_exact_mut(width * channels);
         for (y, (sums, out)) in rows.zip(dst.bands_mut(1).flatten()).enumerate() {
-            light.store(self.isa, channels, (0, y), sums, out);
+            light.store(self.isa, channels, ((0, y), greatest), sums, out);
             self.window().restore(src, filtered, &(0..width), y, out);
         }
         Ok(())
@@ -167,12 +168,18 @@ impl Light<'_> {
         }
     }
 
-    /// Stores the sums of a part of row `y`, from column `x` on.
+    /// The greatest of decoded values, if errors are relative to it.
+    pub(super) fn greatest(&self, isa: Isa, values: &[f32]) -> f32 {
+        let is_asked = self.exact.as_ref().is_some_and(|exact| exact.relative == 0.0);
+        if is_asked { isa.run(Most(values)) } else { 0.0 }
+    }
+
+    /// Stores the sums of a part of row `y`, from column `x` on, of values up to the greatest.
     pub(super) fn store<D: Pixel>(
         &self,
         isa: Isa,
         channels: usize,
-        (x, y): (usize, usize),
+        ((x, y), greatest): ((usize, usize), f32),
         sums: &mut [f32],
         out: &mut [D],
     ) {
@@ -180,7 +187,8 @@ impl Light<'_> {
         match (&self.exact, D::bytes_mut(out)) {
             (Some(exact), Some(out)) => {
                 let light = self.tables.bytes();
-                let bounds = (exact.relative, exact.absolute);
+                // What underflows is less.
+                let bounds = (exact.relative, exact.absolute * greatest + 1e-30);
                 let mut uncertain = Vec::new();
                 let sums = &*sums;
                 isa.run(EncodeBytes {
@@ -241,15 +249,7 @@ impl<'a> Exact<'a> {
             _ if is_positive(view) => (gamma, 0.0),
             _ => (0.0, gamma * weight),
         };
-        // What underflows is less.
-        Self {
-            filter,
-            window,
-            src,
-            order,
-            relative: relative as f32,
-            absolute: absolute as f32 + 1e-30,
-        }
+        Self { filter, window, src, order, relative: relative as f32, absolute: absolute as f32 }
     }
 
     /// The byte of one result.
@@ -344,6 +344,19 @@ fn is_positive(view: &Filter) -> bool {
 /// The error of sums by spectra, in parts of white.
 fn error_of_spectra(view: &Filter) -> f64 {
     2.0 * UNIT_ROUNDOFF * spectrum::units(view.weight(), view.norm(), spectrum::greatest_side())
+}
+
+/// The greatest of numbers that are not negative.
+struct Most<'a>(&'a [f32]);
+
+impl Vectorized for Most<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> f32 {
+        // As integers, which compare in vectors.
+        f32::from_bits(self.0.iter().fold(0, |most, value| most.max(value.to_bits())))
+    }
 }
 
 /// Decodes bytes in place. Of each `weighted` channels, unless that is 0, the last is alpha.

@@ -30,27 +30,29 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
         let at = slot * self.terms_per_ring() * scratch.line_len;
         if scratch.rings[term].held[slot] != name {
             scratch.rings[term].held[slot] = name;
-            let clean = self.load(scratch, columns, (term, at), source);
+            let (clean, greatest) = self.load(scratch, columns, (term, at), source);
             scratch.rings[term].clean[slot] = clean;
+            scratch.rings[term].greatest[slot] = greatest;
         }
         at
     }
 
     /// Computes the line at `at` in a term's ring, from row `source` of the image or from outside.
-    /// Says whether pixels are weighted and every weight is 1.
+    /// Says whether pixels are weighted and every weight is 1; and the greatest light, if pixels
+    /// are decoded.
     fn load(
         &self,
         scratch: &mut Scratch,
         columns: &Range<usize>,
         (term, at): (usize, usize),
         source: Option<usize>,
-    ) -> bool {
+    ) -> (bool, f32) {
         let channels = self.frame.src.shape().channels;
         let terms = self.terms_per_ring();
         let lines = &mut scratch.rings[term].lines[at..][..terms * scratch.line_len];
         let passes = &self.terms.passes[term..][..terms];
         let row = source.map(|y| self.frame.src.row(y));
-        let mut clean = false;
+        let (mut clean, mut greatest) = (false, 0.0);
         let padding = Padding {
             first: columns.start,
             window: &self.frame.window,
@@ -80,8 +82,11 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
             if let Some(weigh) = &self.frame.weigh {
                 clean = self.weigh(weigh, &padding, source, &mut out[..padded]);
             }
-            if let Some(light) = self.frame.light.as_ref().filter(|_| table.is_none()) {
-                light.decode(self.frame.isa, channels, &mut out[..padded]);
+            if let Some(light) = &self.frame.light {
+                if table.is_none() {
+                    light.decode(self.frame.isa, channels, &mut out[..padded]);
+                }
+                greatest = light.greatest(self.frame.isa, &out[..padded]);
             }
         }
         let len = columns.len() * channels;
@@ -99,7 +104,19 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                 None => self.across(taps, &scratch.across, out, len),
             }
         }
-        clean
+        (clean, greatest)
+    }
+
+    /// The greatest light in the lines that the last call read.
+    pub(super) fn greatest(&self, scratch: &Scratch) -> f32 {
+        if self.blocks > 1 {
+            return 1.0;
+        }
+        let len = self.terms_per_ring() * scratch.line_len;
+        let of_ring = |ring: &Ring| {
+            ring.called.iter().fold(0.0, |most: f32, &line| most.max(ring.greatest[line / len]))
+        };
+        scratch.rings.iter().map(of_ring).fold(0.0, f32::max)
     }
 
     /// Makes pairs of a row of bytes. Pairs inside the image come from its row; of that row, only
@@ -241,6 +258,7 @@ impl Scratch {
             ring.held.resize(run.slots, usize::MAX);
             ring.clean.clear();
             ring.clean.resize(run.slots, false);
+            ring.greatest.resize(run.slots, 0.0);
         }
         self.across.grow(across)?;
         let pairs = run.pairs_read(columns).unwrap_or(0);
@@ -273,6 +291,8 @@ pub(super) struct Ring {
     pub(super) held: Vec<usize>,
     /// Of each place, whether pixels are weighted and every weight in its line is 1.
     pub(super) clean: Vec<bool>,
+    /// The greatest light in it, if pixels are decoded.
+    pub(super) greatest: Vec<f32>,
     /// Where the lines of the last call begin, from that of row `first` on.
     pub(super) called: Vec<usize>,
     pub(super) first: usize,
