@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use apron::{Accuracy, Alpha, Border, Device, Filter, Nan, Scalar, Shape, Step, Variant};
+use apron::{Accuracy, Alpha, Border, Device, Filter, Light, Nan, Scalar, Shape, Step, Variant};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -12,6 +12,7 @@ use crate::channels::Chosen;
 use crate::codec::options::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
+use crate::light::Linear;
 use crate::limits::amount;
 use crate::scaling::Scaling;
 use crate::taps_file;
@@ -130,6 +131,18 @@ pub(crate) struct FilterArgs {
     /// names gets the chosen channels of an exr
     #[arg(long, value_name = "NAME,..", help_heading = "Filter")]
     pub(crate) channels: Option<Chosen>,
+
+    #[arg(
+        long,
+        value_name = "CURVE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "file",
+        help = format!("Filter the light that values stand for: decode values, filter, and encode. CURVE is file (a \
+            colour profile, or what the format or a PNG says, or else srgb), {}", Light::NAMES),
+        help_heading = "Filter"
+    )]
+    pub(crate) linear: Option<Linear>,
 
     #[arg(
         long,

@@ -37,7 +37,7 @@ pub(crate) struct Array {
     /// The meaning of each channel after the colours; none of them is alpha.
     pub(crate) extras: Vec<Extra>,
     /// The metadata of a TIFF.
-    meta: Meta,
+    pub(crate) meta: Meta,
     /// Whether values read so far include any that a filter may turn into NaN.
     nan: bool,
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use apron::{Device, Filter, Step};
@@ -18,6 +18,7 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
+use crate::light::Linear;
 use crate::masks::{self, Known};
 use crate::notes::{self, Note};
 use crate::output::report;
@@ -54,7 +55,9 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         [_] if watched => Some(steps::bar_of_one()),
         _ => None,
     };
-    let pipeline = steps::pipeline(steps.clone(), args.border, &args, bar.as_ref())?;
+    let light = Linear::unless_said(&args);
+    let pipeline = steps::pipeline(steps.clone(), args.border, (&args, light), bar.as_ref())?;
+    let pipeline = Arc::new(pipeline);
     let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
     let begins_on_cpu = fallback().inspect(|error| {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
@@ -78,6 +81,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         args: &args,
         steps: &steps,
         pipeline: &pipeline,
+        lights: Mutex::default(),
         mask: masks::load(&args)?,
         differs,
         is_angle,
@@ -111,6 +115,11 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
     }
     let is_video = |job: &Job| args.format.or(named(job)).is_some_and(FileFormat::is_video);
     masks::check_option(args, jobs.iter().any(is_video))?;
+    if args.linear.is_some() && jobs.iter().any(is_video) {
+        let reason = "--linear is for grey and RGB, and y4m has luma and chroma: leave it out, or let \
+                      ffmpeg make pictures";
+        return Err(Failure::usage(reason));
+    }
     let writing = &args.writing;
     for (given, option, format, kind) in [
         (writing.quality.is_some(), "--quality", "jpg", "JPEG"),
@@ -349,8 +358,10 @@ impl Task<'_> {
 
     /// Filters a large array from file to file, if no step needs the whole array at once.
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
-        let Self { args, pipeline, .. } = self;
-        let [plan] = pipeline.plans() else { return Ok(None) };
+        let args = self.args;
+        if self.steps.len() > 1 {
+            return Ok(None);
+        }
         if args.channels.is_some() {
             return Ok(None);
         }
@@ -376,6 +387,9 @@ impl Task<'_> {
         }
         let start = Instant::now();
         let (shape, scalar) = (array.shape, array.scalar);
+        let pipeline =
+            self.pipeline_of(&array.meta).map_err(|reason| Failure::at(&job.input, reason))?;
+        let plan = &pipeline.plans()[0];
         let mut notes = array.filter(plan, target, &job.output, format)?;
         notes.extend(self.left_over(job));
         let line = args.verbose.then(|| {
@@ -384,7 +398,7 @@ impl Task<'_> {
                 job.input.display(),
                 job.output.display(),
                 args.border,
-                steps::ran(pipeline),
+                steps::ran(&pipeline),
                 start.elapsed().as_secs_f64() * 1e3
             )
         });
@@ -459,9 +473,14 @@ impl Task<'_> {
         format: &FileFormat,
         (notes, ran): (&mut Vec<Note>, &mut Vec<String>),
     ) -> Result<Picture> {
-        let Self { args, pipeline, .. } = self;
+        let args = self.args;
         let failed = |error| Failure::at(&job.input, error);
         let last = page.pixels.shape().channels - 1;
+        let fail = |reason: String| Failure::at(&job.input, reason);
+        if args.linear.is_some() && page.colours() == 4 {
+            return Err(fail("--linear is for grey and RGB, and this is CMYK: write a format without inks, such as png".to_owned()));
+        }
+        let pipeline = &self.pipeline_of(&page.meta).map_err(fail)?;
         let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
         let (by_alpha, said) = format.meets(&meaning);

@@ -19,6 +19,7 @@ mod frames;
 pub mod fuzz;
 mod info;
 mod jobs;
+mod light;
 mod limits;
 mod manual;
 mod masks;

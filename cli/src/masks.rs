@@ -29,6 +29,10 @@ pub(crate) enum MaskImage {
 
 /// Refuses a mask for several filters, and for video.
 pub(crate) fn check_option(args: &FilterArgs, has_video: bool) -> Result {
+    if args.linear.is_some() && args.mask.is_some() {
+        let reason = "--linear and --mask do not go together yet: leave one of them out";
+        return Err(Failure::usage(reason));
+    }
     let reason = match (args.mask.is_some(), has_video) {
         (false, _) => return Ok(()),
         (true, true) => "--mask is for pictures: leave it out for y4m",

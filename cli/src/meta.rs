@@ -106,6 +106,8 @@ pub(crate) struct Meta {
     pub(crate) orientation: Orientation,
     /// The subsampling of colour in the JPEG that was read.
     pub(crate) subsampling: Option<Subsampling>,
+    /// Whether values are light, as the format says.
+    pub(crate) is_linear: bool,
     /// All other chunks, tags and segments, which this tool does not use.
     pub(crate) carried: Vec<Carried>,
 }

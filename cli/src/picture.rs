@@ -222,6 +222,7 @@ impl Default for Meta {
             resolution: None,
             orientation: Orientation::NoTransforms,
             subsampling: None,
+            is_linear: false,
             carried: Vec::new(),
         }
     }

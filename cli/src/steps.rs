@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use apron::{
-    Alpha, Border, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step,
-    with_pixels,
+    Alpha, Border, Extra, Image, Light, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar,
+    Shape, Step, with_pixels,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -41,7 +41,7 @@ fn shown_by(bar: &ProgressBar) -> impl Fn(Progress) -> ControlFlow<()> + Send + 
 pub(crate) fn pipeline(
     steps: Vec<Step>,
     border: Border,
-    args: &FilterArgs,
+    (args, light): (&FilterArgs, Light),
     bar: Option<&ProgressBar>,
 ) -> Result<Pipeline> {
     let plan = |step| {
@@ -53,6 +53,7 @@ pub(crate) fn pipeline(
             .autotune(args.autotune)
             .memory(args.gpu_memory.unwrap_or(u64::MAX))
             .nan(args.nan)
+            .light(light.clone())
             .unknown(args.unknown.unwrap_or(f64::NAN));
         match bar {
             Some(bar) => builder.progress(shown_by(bar)).build(),

@@ -1,9 +1,9 @@
 //! What is done to every picture of a run of the tool.
 
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use apron::{Pipeline, Step};
+use apron::{Light, Pipeline, Step};
 use indicatif::ProgressBar;
 
 use crate::args::FilterArgs;
@@ -18,7 +18,10 @@ use crate::{replace, stream};
 pub(crate) struct Task<'a> {
     pub(crate) args: &'a FilterArgs,
     pub(crate) steps: &'a [Step],
-    pub(crate) pipeline: &'a Pipeline,
+    /// The pipeline for pictures that do not say what their values stand for.
+    pub(crate) pipeline: &'a Arc<Pipeline>,
+    /// Those for others, once there was one.
+    pub(crate) lights: Mutex<Vec<(Light, Arc<Pipeline>)>>,
     /// Which pixels of every picture are known.
     pub(crate) mask: Option<MaskImage>,
     /// Whether the last filter is a derivative: results below 0 are as likely as above 0.

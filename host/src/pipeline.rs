@@ -216,6 +216,7 @@ impl Pipeline {
     ) -> Result<()> {
         agree(src.shape(), dst.shape())?;
         let kinds = (src.scalar(), dst.scalar());
+        self.check_white(kinds)?;
         let between = if self.in_f32 { Scalar::F32 } else { kinds.0 };
         let job = CallSize::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())])
             .between(between);
@@ -225,6 +226,22 @@ impl Pipeline {
             &job,
             |place, launched| with_pixels!(between, M => self.run_at::<M>((place, launched), channels, src, &mut dst)),
         )
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if steps would take another value for white than the pictures have.
+    fn check_white(&self, (source, target): (Scalar, Scalar)) -> Result<()> {
+        let is_light = self.plans.iter().any(Plan::is_light);
+        let integers = source.greatest().or(target.greatest()).is_some();
+        if !(is_light && self.in_f32 && integers && self.plans.len() > 1) {
+            return Ok(());
+        }
+        Err(Error::Parameter {
+            name: "values between steps",
+            value: "f32".to_owned(),
+            expected: "the pictures' type for integers in linear light: leave in_f32 out"
+                .to_owned(),
+        })
     }
 
     /// Runs the plans on the CPU or on GPUs, with values of type M between them.

@@ -11,6 +11,7 @@ mod frames;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod light;
 mod masks;
 mod pipes;
 mod places;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         documents::trials(),
         faults::trials(),
         fuzzed::trials(),
+        light::trials(&of_extra),
         masks::trials(&of_extra),
         places::trials(),
         values::trials(),

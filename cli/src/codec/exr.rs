@@ -36,7 +36,7 @@ use crate::meta::Meta;
 use crate::picture::{Document, Picture, Pixels, Stored, each};
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
-    let mut meta = Meta::default();
+    let mut meta = Meta { is_linear: true, ..Meta::default() };
     headers::read(source, ImageFormat::OpenExr, &mut meta).map_err(|error| error.to_string())?;
     let reader = block::read(&mut *source, false).map_err(|error| said(&error))?;
     let mut parts = reader.headers().to_vec();

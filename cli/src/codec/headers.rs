@@ -28,15 +28,18 @@ pub(super) fn read(
     source.rewind()?;
     match format {
         ImageFormat::Bmp => bmp(&head, meta),
-        ImageFormat::Hdr => meta.carried.extend(lines(&head)),
+        ImageFormat::Hdr => {
+            meta.is_linear = true;
+            meta.carried.extend(lines(&head));
+        }
         ImageFormat::Pnm => meta.carried.extend(has_comment(&head).then(|| field("comment"))),
         ImageFormat::Tga => {
             meta.carried.extend((head.first() > Some(&0)).then(|| field("image ID")))
         }
         ImageFormat::Qoi => {
-            let linear = head.get(13) == Some(&1);
+            meta.is_linear = head.get(13) == Some(&1);
             meta.carried.extend(
-                linear.then(|| {
+                meta.is_linear.then(|| {
                     Carried::left_out(Kind::Phrase, "the fact that its values are linear")
                 }),
             );

@@ -11,6 +11,7 @@ use apron::{Image, Pixel, Shape};
 use super::io::{Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use super::options::Reading;
 use crate::carried::{Carried, Kind};
+use crate::meta::Meta;
 use crate::picture::{Document, Picture, Pixels};
 
 /// The header of a picture.
@@ -118,7 +119,8 @@ pub(super) fn read_pfm(source: &mut dyn Source, options: &Reading) -> Result<Doc
         }
     }
     let pixels = Pixels::F32(image_of(values, width, height, channels)?);
-    let mut document = Document::from(Picture { extras: Vec::new(), ..Picture::new(pixels) });
+    let meta = Meta { is_linear: true, ..Meta::default() };
+    let mut document = Document::from(Picture { extras: Vec::new(), meta, ..Picture::new(pixels) });
     if number.abs() != 1.0 {
         let scale = Carried::left_out(Kind::Phrase, format!("the scale of its values, {scale}"));
         document.pages[0].meta.carried.push(scale);

@@ -4,7 +4,7 @@
 //! shorter. Chroma that a filter would tint is copied: chroma of grey is the middle of its range,
 //! which only taps that sum to 1 keep.
 
-use apron::{Alpha, Border, Filter, Pipeline, Step};
+use apron::{Alpha, Border, Filter, Light, Pipeline, Step};
 
 use super::header::{Header, Part, Plane};
 use crate::args::FilterArgs;
@@ -45,7 +45,8 @@ impl<'a> Filters<'a> {
                     ));
                 }
                 let border = outside(task.args.border, header.sampling.bits);
-                let pipeline = |steps| steps::pipeline(steps, border, task.args, None);
+                let pipeline =
+                    |steps| steps::pipeline(steps, border, (task.args, Light::Stored), None);
                 Some(kept).filter(|steps| !steps.is_empty()).map(pipeline).transpose()?
             }
             None => None,
@@ -54,7 +55,7 @@ impl<'a> Filters<'a> {
         if header.sampling.alpha && !alpha {
             notes.push("alpha is copied; --alpha filter filters it".to_owned());
         }
-        let alpha = alpha.then_some(task.pipeline);
+        let alpha = alpha.then_some(&**task.pipeline);
         Ok((Self { luma: task.pipeline, chroma, alpha }, notes))
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Power {
 
 /// `log2(1 + z) / z` for `1 + z` from the root of 1/2 to that of 2, within 3.3e-7.
 const LOG: [f32; 8] = [
-    1.442_695,
+    std::f32::consts::LOG2_E,
     -0.721_352_93,
     0.480_916_7,
     -0.360_225_18,
@@ -36,8 +36,14 @@ const LOG: [f32; 8] = [
 ];
 
 /// `2^f` for `f` from -1/2 to 1/2, within 8e-8.
-const POWER: [f32; 6] =
-    [1.000_000_1, 0.693_147_2, 0.240_221_07, 0.055_503_57, 0.009_676_032, 0.001_339_086_3];
+const POWER: [f32; 6] = [
+    1.000_000_1,
+    std::f32::consts::LN_2,
+    0.240_221_07,
+    0.055_503_57,
+    0.009_676_032,
+    0.001_339_086_3,
+];
 
 /// `log2` and powers of 2 err by 1e-6 of `y + minus`, twice over.
 const NOISE: f32 = 6e-4;
@@ -69,6 +75,7 @@ impl Power {
 
     /// About 255 times the stored value for light; between -1 and 256.
     #[inline(always)]
+    #[expect(clippy::manual_clamp, reason = "NaN becomes a number, too")]
     pub(crate) fn of(&self, light: f32) -> f32 {
         let x = (light - self.less).max(1e-30);
         // `x = 2^exponent (1 + z)`, from bits.

@@ -20,7 +20,8 @@ impl Alpha {
     /// Which channels a plan filters, of so many.
     ///
     /// # Errors
-    /// [`Error::Parameter`] if colours are to be weighted in a step that is no average.
+    /// [`Error::Parameter`] if colours are to be weighted in a step that is no average, or if light
+    /// is to be filtered with alpha as a colour or multiplied by alpha.
     pub(crate) fn channels_of(self, plan: &Plan, channels: usize) -> Result<Channels> {
         match self {
             Self::Auto | Self::Premultiply if plan.is_average() => Ok(Channels::Weighted),
@@ -32,6 +33,12 @@ impl Alpha {
                     expected: expected.to_owned(),
                 })
             }
+            // Alpha is no light, and neither is what it multiplied.
+            Self::Premultiplied | Self::Filter if plan.light.is_some() => Err(Error::Parameter {
+                name: "alpha",
+                value: self.to_string(),
+                expected: "premultiply, keep, drop or flatten=COLOUR in linear light".to_owned(),
+            }),
             Self::Premultiplied if plan.is_average() => Ok(Channels::First(channels)),
             Self::Auto | Self::Premultiplied | Self::Keep => Ok(Channels::First(channels - 1)),
             Self::Filter | Self::Drop | Self::Flatten(_) => Ok(Channels::First(channels)),

@@ -30,6 +30,11 @@ impl Plan {
         Ok(Ran::Light)
     }
 
+    /// Whether values stand for light.
+    pub(crate) fn is_light(&self) -> bool {
+        self.light.is_some()
+    }
+
     /// How many times as long sums take because values stand for light.
     pub(super) fn times_light(&self) -> f64 {
         if self.light.is_some() { LIGHT } else { 1.0 }
