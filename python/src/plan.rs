@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use apron::{
-    Accuracy, Alpha, Border, Device, ImageView, ImageViewMut, Nan, Pixel, Scalar, Variant,
+    Accuracy, Alpha, Border, Device, ImageView, ImageViewMut, Light, Nan, Pixel, Scalar, Variant,
     with_pixels,
 };
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
@@ -57,6 +57,10 @@ use crate::threads::without_lock;
 ///     does alone.
 /// unknown : float, default NaN
 ///     The result where no pixel under the window is known; integers take 0 for NaN.
+/// linear : bool or str, default False
+///     Whether to filter the light that values stand for: values are decoded, filtered and encoded
+///     again. True is for sRGB; "bt709", "gamma=NUMBER", "pq" and "hlg" name other functions. White
+///     is 255 for uint8, 65535 for uint16 and 1 for floats. On the CPU.
 ///
 /// Raises
 /// ------
@@ -78,6 +82,21 @@ pub(crate) struct Plan {
     autotune: bool,
     nan: Nan,
     unknown: f64,
+    /// The text of the light, unless values are filtered as they are stored.
+    linear: Option<String>,
+}
+
+/// The text of the light that the user gave.
+fn light(linear: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match linear.extract::<bool>() {
+        Ok(linear) => Ok(linear.then(|| "linear".to_owned())),
+        Err(_) => linear.extract().map(Some).map_err(|_| {
+            let kind = linear.get_type();
+            PyTypeError::new_err(format!(
+                "linear is of type {kind}: True, False or the name of a function is needed"
+            ))
+        }),
+    }
 }
 
 /// A filter, or its text.
@@ -101,7 +120,7 @@ fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
 #[pymethods]
 impl Plan {
     #[new]
-    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, accuracy = None, memory = None, autotune = false, alpha = None, nan = "spread", unknown = f64::NAN))]
+    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, accuracy = None, memory = None, autotune = false, alpha = None, nan = "spread", unknown = f64::NAN, linear = None))]
     #[expect(clippy::too_many_arguments, reason = "named ones, as Python has them")]
     fn new(
         py: Python<'_>,
@@ -115,8 +134,10 @@ impl Plan {
         alpha: Option<&str>,
         nan: &str,
         unknown: f64,
+        linear: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let nan = parsed(nan)?;
+        let linear = linear.map(light).transpose()?.flatten();
         let filter = given(filter)?;
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
@@ -129,10 +150,23 @@ impl Plan {
             .accuracy(accuracy)
             .autotune(autotune)
             .nan(nan)
-            .unknown(unknown);
+            .unknown(unknown)
+            .light(linear.as_deref().map(parsed::<Light>).transpose()?.unwrap_or_default());
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
         let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
-        Ok(Self { plan, alpha, filter, border, variant, accuracy, memory, autotune, nan, unknown })
+        Ok(Self {
+            plan,
+            alpha,
+            filter,
+            border,
+            variant,
+            accuracy,
+            memory,
+            autotune,
+            nan,
+            unknown,
+            linear,
+        })
     }
 
     /// The treatment of the last channel; None if the user gave none.
@@ -156,6 +190,7 @@ impl Plan {
             autotune: self.autotune,
             nan: self.nan,
             unknown: self.unknown,
+            linear: self.linear.clone(),
         })
     }
 
@@ -169,6 +204,13 @@ impl Plan {
     #[getter]
     fn unknown(&self) -> f64 {
         self.unknown
+    }
+
+    /// The name of the function by which values stand for light; None if they are filtered as they
+    /// are.
+    #[getter]
+    fn linear(&self) -> Option<&str> {
+        self.linear.as_deref()
     }
 
     /// The filter.
@@ -251,6 +293,7 @@ impl Plan {
         options.set_item("alpha", plan.alpha())?;
         options.set_item("nan", plan.nan())?;
         options.set_item("unknown", plan.unknown())?;
+        options.set_item("linear", plan.linear())?;
         let class = py.import("apron")?.getattr("Plan")?;
         let partial = py.import("functools")?.getattr("partial")?;
         let again = partial.call((class,), Some(&options))?;

@@ -77,6 +77,7 @@ class Plan:
         alpha: _Alpha | None = None,
         nan: _Nan = "spread",
         unknown: float = ...,
+        linear: bool | str | None = None,
     ) -> Plan: ...
     @overload
     def __call__(
@@ -114,6 +115,8 @@ class Plan:
     def nan(self) -> _Nan: ...
     @property
     def unknown(self) -> float: ...
+    @property
+    def linear(self) -> str | None: ...
     @property
     def variant(self) -> str | None: ...
     @property

@@ -100,10 +100,18 @@ def _blockwise(run, array, depths, wraps, dtype):
 
 
 @functools.lru_cache(maxsize=16)
-def _plan(filter, border, device, variant, alpha=None, nan="spread", unknown=math.nan, accuracy=None):
+def _plan(filter, border, device, variant, alpha=None, nan="spread", unknown=math.nan, accuracy=None, linear=None):
     """A worker's plan for all blocks."""
     return _apron.Plan(
-        filter, border, device, variant=variant, accuracy=accuracy, alpha=alpha, nan=nan, unknown=unknown
+        filter,
+        border,
+        device,
+        variant=variant,
+        accuracy=accuracy,
+        alpha=alpha,
+        nan=nan,
+        unknown=unknown,
+        linear=linear,
     )
 
 
@@ -119,7 +127,8 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or rows, columns and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan also gives its border, device, variant, alpha, nan, unknown and accuracy.
+        The filter. A plan also gives its border, device, variant, alpha, nan, unknown,
+        accuracy and linear.
     border : str, default "reflect101"
         The rule for pixels outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -154,7 +163,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array = checked(array, "array")
     rules = ()
     if isinstance(filter, _apron.Plan):
-        alpha, rules = alpha or filter.alpha, (filter.nan, filter.unknown, filter.accuracy)
+        alpha, rules = alpha or filter.alpha, (filter.nan, filter.unknown, filter.accuracy, filter.linear)
         filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
