@@ -215,8 +215,8 @@ impl PlanBuilder {
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if a gradient's pixels may be unknown, if unknown pixels would be filled
-    /// with what is no average, or if either meets linear light.
+    /// [`Error::Parameter`] if a gradient's pixels may be unknown, if unknown pixels would be
+    /// filled with what is no average, or if either meets linear light.
     fn check_known(&self, (filter, gradient): (&Filter, Option<Gradient>)) -> Result<()> {
         let nan = self.unknown.nan;
         let is_masked = self.border == Border::None || nan != Nan::Spread;

@@ -24,7 +24,8 @@ pub enum Ran {
     InF64,
 }
 
-/// A variant's name, `gradient`, `weighted by alpha`, `known pixels`, `linear light` or `passes in f64`.
+/// A variant's name, `gradient`, `weighted by alpha`, `known pixels`, `linear light` or `passes in
+/// f64`.
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
