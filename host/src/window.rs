@@ -16,13 +16,23 @@ pub(crate) struct Window {
     pub(crate) anchor_y: usize,
     pub(crate) border: u32,
     pub(crate) border_value: f32,
+    /// Results that differ from the pixel by less become the pixel.
+    pub(crate) least_change: f32,
 }
 
 impl Window {
     pub(crate) fn new(filter: &Filter, border: Border) -> Self {
         let (border, border_value) = border.code();
         let (anchor_x, anchor_y) = filter.anchor();
-        Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
+        Self {
+            cols: filter.cols(),
+            rows: filter.rows(),
+            anchor_x,
+            anchor_y,
+            border,
+            border_value,
+            least_change: filter.least_change() as f32,
+        }
     }
 
     /// The image column that tap column `col` reads for the result in column `x`; `None` for the
@@ -48,8 +58,8 @@ impl Window {
     }
 
     /// Copies source pixels to the results of row `y` that are not computed: channels from
-    /// `filtered` on, and pixels that the border copies. `part` holds the columns `columns` of
-    /// the row.
+    /// `filtered` on, pixels that the border copies, and those that results hardly change. `part`
+    /// holds the columns `columns` of the row.
     pub(crate) fn restore<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,
@@ -63,6 +73,12 @@ impl Window {
         let copy = |out: &mut [D], row: &[S]| {
             out.iter_mut().zip(row).for_each(|(out, value)| *out = D::from_f32(value.to_f32()));
         };
+        if self.least_change > 0.0 {
+            for (out, value) in part.iter_mut().zip(row) {
+                let change = (out.to_f32() - value.to_f32()).abs();
+                *out = if change < self.least_change { D::from_f32(value.to_f32()) } else { *out };
+            }
+        }
         if filtered < channels {
             for (out, row) in part.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
                 copy(&mut out[filtered..], &row[filtered..]);

@@ -63,3 +63,24 @@ def test_what_is_refused():
         plan(image, mask=image)
     with pytest.raises(ValueError, match="f64"):
         plan(image.astype(float))
+
+
+def test_threshold_of_unsharp():
+    rng = np.random.default_rng(3)
+    image = rng.integers(90, 110, (40, 50, 3)).astype(np.uint8)
+    image[:, 25:] += 100
+    sigma, amount, threshold = 1.5, 0.8, 5
+    text = f"unsharp:sigma={sigma},amount={amount}"
+    found = apron.Plan(f"{text},threshold={threshold}")(image)
+    sharp = apron.Plan(text)(image).astype(int)
+    right = np.where(np.abs(sharp - image) >= amount * threshold, sharp, image)
+    assert (found == right).all()
+    # What it means: the distance from the blur, but for roundings.
+    blur = apron.ndimage.gaussian_filter(image.astype(float), sigma, axes=(0, 1), mode="mirror")
+    far = np.abs(image - blur)
+    assert (found[far < threshold - 1] == image[far < threshold - 1]).all()
+    assert (found[far > threshold + 1] == sharp[far > threshold + 1]).all()
+    assert 0.05 < (found == image).mean() < 0.95
+    assert apron.Filter.unsharp(sigma, amount, threshold) == apron.Filter(f"{text},threshold={threshold}")
+    with pytest.raises(ValueError, match="threshold"):
+        apron.Filter.unsharp(sigma, amount, -1)

@@ -5,7 +5,7 @@ use multiversion::multiversion;
 use super::Engine;
 use crate::Scalar;
 use crate::progress::Report;
-use crate::{Border, Device, Family, Filter, Image, Pixel, Plan, Shape, Variant};
+use crate::{Border, Device, Family, Filter, Image, Light, Pixel, Plan, Shape, Variant};
 
 const BORDER: Border = Border::Reflect;
 
@@ -207,5 +207,42 @@ fn spectra_take_small_numbers() {
                 "2^{exponent}: {found:e}, not {expected:e}"
             );
         }
+    }
+}
+
+/// Under a threshold, a result that changes its pixel less is the pixel, whatever computes it.
+#[test]
+fn small_changes_are_left_out() {
+    fn check<S: Pixel, D: Pixel>(text: &str, light: Light) {
+        let (width, height, channels) = (71, 40, 3);
+        let plan = |text: &str| {
+            let filter: Filter = text.parse().unwrap();
+            let plan = Plan::builder(filter).light(light.clone()).border(BORDER);
+            plan.device(Device::Cpu).build().unwrap()
+        };
+        let noise = |i: usize| S::from_f32(100.0 + (i * 7919 % 23) as f32);
+        let pixels: Vec<S> = (0..width * height * channels).map(noise).collect();
+        let src = Image::from_vec(pixels, width, height, channels).unwrap();
+        let (mut all, mut some) = (
+            Image::<D>::zeroed(width, height, channels).unwrap(),
+            Image::<D>::zeroed(width, height, channels).unwrap(),
+        );
+        plan(text).run(&src, &mut all).unwrap();
+        plan(&format!("{text},threshold=6")).run(&src, &mut some).unwrap();
+        let mut kept = 0;
+        for ((pixel, all), some) in src.as_slice().iter().zip(all.as_slice()).zip(some.as_slice()) {
+            let pixel = pixel.to_f32();
+            let is_kept = (all.to_f32() - pixel).abs() < 0.5 * 6.0;
+            assert_eq!(*some, if is_kept { D::from_f32(pixel) } else { *all }, "{text}");
+            kept += usize::from(is_kept);
+        }
+        assert!(kept > 1000 && kept < 8000, "{text}: {kept}");
+    }
+    for text in ["unsharp:sigma=1,amount=0.5", "unsharp:sigma=9,amount=0.5"] {
+        check::<u8, u8>(text, Light::Stored);
+        check::<u8, u8>(text, Light::Linear);
+        check::<u8, f32>(text, Light::Stored);
+        check::<u16, u16>(text, Light::Stored);
+        check::<f32, f32>(text, Light::Stored);
     }
 }

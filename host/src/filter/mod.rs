@@ -52,6 +52,8 @@ pub struct Filter {
     preset: Option<String>,
     /// The taps as a sum of products, known to the preset or found in the taps.
     sum: Option<Sum>,
+    /// Results that differ from the pixel by less become the pixel.
+    least_change: f64,
     /// Integer taps for images of bytes whose results are bytes; computed on first use.
     bytes: OnceLock<Arc<ByteFilter>>,
     facts: Facts,
@@ -134,6 +136,7 @@ impl PartialEq for Filter {
             && self.taps == other.taps
             && self.sum() == other.sum()
             && self.given_sum() == other.given_sum()
+            && self.least_change == other.least_change
     }
 }
 
@@ -160,6 +163,12 @@ impl Hash for Filter {
 impl Filter {
     /// The largest number of tap columns, and of tap rows.
     pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
+
+    /// The least difference between a result and the pixel: results that differ less become the
+    /// pixel. 0 but for [`Filter::unsharp_above`].
+    pub fn least_change(&self) -> f64 {
+        self.least_change
+    }
 
     /// The tolerance for factoring a table of taps, relative to the greatest |tap|: 2⁻²³, one unit
     /// in the last place of an f32.
@@ -553,6 +562,7 @@ impl Filter {
             taps: Taps::Dense { taps, factors },
             preset: None,
             sum: None,
+            least_change: 0.0,
             bytes: OnceLock::new(),
             facts: Facts::default(),
         };
@@ -581,6 +591,7 @@ impl Filter {
             taps,
             preset: None,
             sum: None,
+            least_change: 0.0,
             bytes: OnceLock::new(),
             facts: Facts::default(),
         })

@@ -136,6 +136,46 @@ impl Filter {
         Ok(unsharp_by(row, column, amount)?.called(name))
     }
 
+    /// [`Filter::unsharp_xy`] that leaves noise alone: where the picture differs from its blur by
+    /// less than `threshold`, in the units of the pixels, results are the pixels themselves.
+    ///
+    /// A result is `p + amount (p - blur)`, so its distance from the pixel decides: where the
+    /// result, as it is stored, differs from the pixel by less than `|amount| threshold`, it
+    /// becomes the pixel. Photoshop counts its threshold in levels of 8 bits, as this does for u8.
+    /// ImageMagick's is a part of white, of twice the difference: 3 here is `0.0235` there
+    /// (`2 * 3 / 255`).
+    ///
+    /// ```
+    /// use apron::{Border, Device, Filter, Image, Plan};
+    ///
+    /// let sharpen = Filter::unsharp_above(1.0, 1.0, 1.0, 4.0)?;
+    /// let plan = Plan::builder(&sharpen).device(Device::Cpu).build()?;
+    /// // Noise of 2, and an edge of 100.
+    /// let row = vec![50u8, 52, 50, 52, 50, 52, 150, 152, 150, 152, 150, 152];
+    /// let sharp = plan.filter(&Image::from_vec(row, 12, 1, 1)?)?;
+    /// assert_eq!(sharp.as_slice()[..3], [50, 52, 50]);
+    /// assert!(sharp.as_slice()[5] < 40 && sharp.as_slice()[6] > 160);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Filter::unsharp_xy`], and [`Error::Parameter`] if the threshold is negative or not
+    /// finite.
+    pub fn unsharp_above(sigma_x: f64, sigma_y: f64, amount: f64, threshold: f64) -> Result<Self> {
+        if !(0.0..f64::INFINITY).contains(&threshold) {
+            let expected = "a finite number of at least 0".to_owned();
+            let value = threshold.to_string();
+            return Err(Error::Parameter { name: "threshold", value, expected });
+        }
+        let filter = Self::unsharp_xy(sigma_x, sigma_y, amount)?;
+        if threshold == 0.0 {
+            return Ok(filter);
+        }
+        let sigma = sigma_text(sigma_x, sigma_y);
+        let name = format!("unsharp:{sigma},amount={amount},threshold={threshold}");
+        Ok(Self { least_change: (amount * threshold).abs(), ..filter.called(name) })
+    }
+
     /// Derivative along x: `-1 0 1` smoothed by `1 2 1` along y.
     pub fn sobel_x() -> Self {
         constant(Self::sobel_x_sized(3))

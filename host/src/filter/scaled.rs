@@ -93,7 +93,8 @@ fn mean_axis(size: usize, factor: f64) -> Result<Vec<f64>> {
 
 pub(super) fn unsharp(given: &Given<'_>, _: &Filter, (across, down): (f64, f64)) -> Result<Filter> {
     let (x, y) = given.sigmas()?.ok_or_else(|| given.missing())?;
-    Filter::unsharp_xy(x * across, y * down, given.needed("amount")?)
+    let (amount, threshold) = (given.needed("amount")?, given.needed("threshold")?);
+    Filter::unsharp_above(x * across, y * down, amount, threshold)
 }
 
 pub(super) fn motion(given: &Given<'_>, _: &Filter, (across, down): (f64, f64)) -> Result<Filter> {

@@ -63,7 +63,7 @@ impl Filter {
     /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9`, `gaussian:sigma-x=3,sigma-y=1` | `sigma`, or `sigma-x` and `sigma-y`; `size`, or `cols` and `rows` |
     /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
     /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
-    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, or `sigma-x` and `sigma-y`; `amount` |
+    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, or `sigma-x` and `sigma-y`; `amount`; `threshold` |
     /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
     /// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
     /// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
@@ -130,13 +130,11 @@ impl Filter {
                     SIGMA_X,
                     SIGMA_Y,
                     number("amount", "factor of the difference", Need::Default("1.0")),
+                    number("threshold", "least difference that is sharpened", Need::Default("0.0")),
                 ],
                 |given| {
-                    let amount = given.needed("amount")?;
-                    match given.sigmas()?.ok_or_else(|| given.missing())? {
-                        (x, y) if x == y => Filter::unsharp(x, amount),
-                        (x, y) => Filter::unsharp_xy(x, y, amount),
-                    }
+                    let (x, y) = given.sigmas()?.ok_or_else(|| given.missing())?;
+                    Filter::unsharp_above(x, y, given.needed("amount")?, given.needed("threshold")?)
                 },
             )
         },
@@ -233,6 +231,7 @@ impl Filter {
         "unsharp:sigma=1,amount=1.5",
         "unsharp:sigma=0.01",
         "unsharp:sigma-x=1,sigma-y=2,amount=0.5",
+        "unsharp:sigma=1.5,amount=0.8,threshold=3",
         "sobel-x",
         "sobel-y",
         "sobel-x:size=7",

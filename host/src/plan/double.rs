@@ -186,7 +186,7 @@ pub(super) unsafe fn run_known(
     let shape = shape_of(source);
     shape.check()?;
     agree(shape, shape_of(target))?;
-    steps.iter().try_for_each(|(plan, _)| plan.check_is_on_cpu().and(plan.check_is_stored()))?;
+    steps.iter().try_for_each(|(plan, _)| plan.check_is_on_cpu().and(plan.check_is_plain()))?;
     if target.kind.is_integer {
         last.check_takes_integers(target.kind.name)?;
     }

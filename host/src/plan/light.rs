@@ -41,17 +41,16 @@ impl Plan {
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if the plan filters light: a call in f64 does not.
-    pub(super) fn check_is_stored(&self) -> Result<()> {
-        if self.light.is_none() {
-            return Ok(());
-        }
-        Err(Error::Parameter {
-            name: "light",
-            value: "linear".to_owned(),
-            expected:
-                "stored for masks and for values that are filtered in f64; decode the values first"
-                    .to_owned(),
-        })
+    /// [`Error::Parameter`] if the plan filters light, or compares results with pixels: a call in
+    /// f64, or with a mask, does neither.
+    pub(super) fn check_is_plain(&self) -> Result<()> {
+        let (name, value) = match (&self.light, self.filter.least_change()) {
+            (Some(_), _) => ("light", "linear".to_owned()),
+            (None, 0.0) => return Ok(()),
+            (None, _) => ("the filter", self.filter.to_string()),
+        };
+        let expected = "values as they are stored, and no threshold, for masks and for values that are \
+                        filtered in f64; for the latter, convert them to f32 first";
+        Err(Error::Parameter { name, value, expected: expected.to_owned() })
     }
 }
