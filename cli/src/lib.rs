@@ -23,6 +23,7 @@ mod light;
 mod limits;
 mod manual;
 mod masks;
+mod memory;
 mod meta;
 mod notes;
 mod npy;
@@ -51,6 +52,7 @@ use crate::output::{print, report};
 /// Runs the tool: exit code 0, 1 if something failed, 2 if the command line is wrong.
 pub fn main() -> ExitCode {
     keep_panics();
+    memory::keep_freed();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if !error.use_stderr() => {

@@ -29,14 +29,25 @@ pub(crate) fn is_streamed(path: &Path) -> bool {
     is_stream(path) || std::fs::metadata(path).is_ok_and(|found| is_pipe(&found))
 }
 
+/// Standard input or output as a file. [`io::Stdout`] would search every write for its last line
+/// end.
+#[cfg(unix)]
+fn unbuffered(stream: &impl std::os::fd::AsFd) -> io::Result<File> {
+    Ok(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+#[cfg(windows)]
+fn unbuffered(stream: &impl std::os::windows::io::AsHandle) -> io::Result<File> {
+    Ok(stream.as_handle().try_clone_to_owned()?.into())
+}
+
 /// Opens standard input or a pipe.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
-    let stdin = io::stdin();
     match is_stream(path) {
-        true if stdin.is_terminal() => Err(Failure::usage(
+        true if io::stdin().is_terminal() => Err(Failure::usage(
             "standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png",
         )),
-        true => Ok(Box::new(stdin)),
+        true => Ok(Box::new(unbuffered(&io::stdin()).map_err(|error| Failure::at(path, error))?)),
         false => Ok(Box::new(File::open(path).map_err(|error| Failure::at(path, error))?)),
     }
 }
@@ -44,7 +55,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
 /// Opens standard output or a pipe.
 pub(crate) fn create(path: &Path) -> Result<Box<dyn Write + Send>> {
     match is_stream(path) {
-        true => Ok(Box::new(io::stdout())),
+        true => Ok(Box::new(unbuffered(&io::stdout()).map_err(|error| Failure::at(path, error))?)),
         false => {
             let pipe =
                 File::options().write(true).open(path).map_err(|error| Failure::at(path, error))?;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! one thread:   wait for the memory of a frame that was written, read the next frame into it
-//! each other:   take a frame; filter each plane that has a filter into a second buffer;
+//! each other:   take a frame; filter each plane that has a filter into a buffer of its own;
 //!               wait until all frames before are written; write line, then plane by plane
 //! ```
 //!
@@ -32,6 +32,7 @@ use self::header::{Fault, Header, Plane};
 use self::planes::Filters;
 use self::queue::{End, Frame, Queue};
 use crate::args::FilterArgs;
+use crate::codec::zeroes;
 use crate::failure::{Failure, Result, caught};
 use crate::jobs::Job;
 use crate::notes::Note;
@@ -41,7 +42,7 @@ use crate::task::Task;
 use crate::{files, steps, stream};
 
 /// Bytes of the input to buffer. Samples go around this buffer, except for the first of a frame.
-const BUFFER: usize = 1 << 16;
+const BUFFER: usize = 1 << 12;
 
 /// Frames in memory beside one for each thread: one that is read and one that is ready.
 const AHEAD: usize = 2;
@@ -167,18 +168,19 @@ impl Parts<'_> {
 impl<P: Pixel + Pod + Ord> Flow<'_, '_, P> {
     /// Processes frames until none is left.
     fn work(&self) {
-        while let Some(mut frame) = self.queue.take() {
+        let mut results = Vec::new();
+        while let Some(frame) = self.queue.take() {
             let start = Instant::now();
             // Unwinding is safe: a plan keeps its state in locks. After a panic it refuses the
             // locked state, or can use it.
-            let filtered = caught(AssertUnwindSafe(|| self.filter(&mut frame)));
+            let filtered = caught(AssertUnwindSafe(|| self.filter(&frame, &mut results)));
             let took = start.elapsed();
             if !self.queue.turn(frame.number) {
                 return;
             }
             let written = filtered.and_then(|ran| {
                 let start = Instant::now();
-                let open = self.write(&frame)?;
+                let open = self.write(&frame, &results)?;
                 let line = || self.line(&frame, &ran, [took, start.elapsed()]);
                 if open && self.parts.task.args.verbose {
                     self.parts.task.bar.suspend(|| report(&line()));
@@ -197,14 +199,17 @@ impl<P: Pixel + Pod + Ord> Flow<'_, '_, P> {
         }
     }
 
-    /// Filters a frame. Returns the variants that ran.
-    fn filter(&self, frame: &mut Frame<P>) -> Result<String> {
-        queue::results(frame)?;
+    /// Filters a frame into this thread's memory for results, which the first frame allocates.
+    /// Returns the variants that ran.
+    fn filter(&self, frame: &Frame<P>, results: &mut Vec<P>) -> Result<String> {
+        if results.is_empty() {
+            *results = zeroes(frame.samples.len()).map_err(Failure::new)?;
+        }
         let mut ran = String::new();
         for plane in &self.planes {
             let Some(pipeline) = self.parts.filters.of_plane(plane) else { continue };
             let (width, height) = (plane.width, plane.height);
-            let results = &mut frame.results[plane.at.clone()];
+            let results = &mut results[plane.at.clone()];
             pipeline.run(
                 &ImageView::new(&frame.samples[plane.at.clone()], width, height, 1)?,
                 &mut ImageViewMut::new(results, width, height, 1)?,
@@ -221,7 +226,7 @@ impl<P: Pixel + Pod + Ord> Flow<'_, '_, P> {
     }
 
     /// Writes a frame. Returns false if the reader of the results is gone.
-    fn write(&self, frame: &Frame<P>) -> Result<bool> {
+    fn write(&self, frame: &Frame<P>, results: &[P]) -> Result<bool> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let written = (|| {
             if frame.number == 1 {
@@ -230,7 +235,7 @@ impl<P: Pixel + Pod + Ord> Flow<'_, '_, P> {
             out.write_all(&frame.line)?;
             for plane in &self.planes {
                 let filtered = self.parts.filters.of_plane(plane).is_some();
-                let from = if filtered { &frame.results } else { &frame.samples };
+                let from = if filtered { results } else { &frame.samples[..] };
                 out.write_all(bytemuck::cast_slice(&from[plane.at.clone()]))?;
             }
             out.flush()

@@ -10,7 +10,7 @@ use bytemuck::Pod;
 
 use super::header::{Fault, frame_line};
 use crate::codec::zeroes;
-use crate::failure::{Failure, Result, caught};
+use crate::failure::caught;
 
 /// One frame. Its memory serves a later frame again.
 pub(super) struct Frame<P> {
@@ -19,8 +19,6 @@ pub(super) struct Frame<P> {
     /// The line before the samples, with its end.
     pub(super) line: Vec<u8>,
     pub(super) samples: Vec<P>,
-    /// The results, for the planes that are filtered.
-    pub(super) results: Vec<P>,
 }
 
 /// How the input ended.
@@ -52,8 +50,7 @@ pub(super) struct Queue<P> {
 impl<P: Pod + Send> Queue<P> {
     /// A queue with memory for `count` frames, which the first use of each allocates.
     pub(super) fn new(count: usize) -> Self {
-        let empty =
-            |_| Frame { number: 0, line: Vec::new(), samples: Vec::new(), results: Vec::new() };
+        let empty = |_| Frame { number: 0, line: Vec::new(), samples: Vec::new() };
         let free = (0..count).map(empty).collect();
         let state = State { ready: VecDeque::new(), free, end: None, next: 1, stopped: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
@@ -174,14 +171,6 @@ pub(super) fn in_this_machines_order<P: Pod>(samples: &mut [P]) {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(samples);
         bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
     }
-}
-
-/// Memory for the results of a frame, allocated once.
-pub(super) fn results<P: Pod>(frame: &mut Frame<P>) -> Result<&mut [P]> {
-    if frame.results.is_empty() {
-        frame.results = zeroes(frame.samples.len()).map_err(Failure::new)?;
-    }
-    Ok(&mut frame.results)
 }
 
 #[cfg(test)]
