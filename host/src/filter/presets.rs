@@ -98,6 +98,44 @@ impl Filter {
         Ok(Self::product(row, column)?.called(format!("box:{}", size_text(cols, rows))))
     }
 
+    /// The mean over `2 * radius + 1` by `2 * radius + 1` pixels, taken `times` times, as one
+    /// filter of `2 * radius * times + 1` taps a side. With 3 or more it is nearly a Gaussian, of
+    /// the standard deviation `sqrt(times * radius * (radius + 1) / 3)`.
+    ///
+    /// The taps of an axis are whole numbers over `(2 * radius + 1)^times`: the coefficients of
+    /// `(1 + x + .. + x^(2 * radius))^times`. Where that divisor is at most 65,536, bytes are the
+    /// exact sums of these, rounded once.
+    ///
+    /// Pixels outside the image come from the image, not from the mean before. So with
+    /// [`Border::Replicate`] and [`Border::Constant`], results nearer to an edge than
+    /// `radius * times` differ from those of so many calls. With the borders that mirror or repeat
+    /// the image, no result differs, but for the roundings between the calls.
+    ///
+    /// ```
+    /// use apron::Filter;
+    ///
+    /// let blur = Filter::box_blur(1, 2)?;
+    /// let taps = [1.0, 2.0, 3.0, 2.0, 1.0].map(|count| count / 9.0);
+    /// assert_eq!(blur.separated(), Some((&taps[..], &taps[..])));
+    /// assert_eq!(blur, "boxblur:radius=1,times=2".parse()?);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless the window has at most [`Filter::MAX_EXTENT`] taps a side and
+    /// `times` is at least 1 and so small that the divisor fits 127 bits, as 80 does for a radius
+    /// of 1 and 19 for 50; [`Error::HostMemory`] if there is not enough memory for the taps.
+    ///
+    /// [`Border::Constant`]: crate::Border::Constant
+    /// [`Border::Replicate`]: crate::Border::Replicate
+    pub fn box_blur(radius: usize, times: usize) -> Result<Self> {
+        let (counts, divisor) = box_counts(radius, times)?;
+        let mut taps = crate::memory::reserve(counts.len())?;
+        taps.extend(counts.iter().map(|&count| count as f64 / divisor as f64));
+        Ok(Self::separable_f64(&taps, &taps)?
+            .called(format!("boxblur:radius={radius},times={times}")))
+    }
+
     /// The image minus `amount` times its Laplacian with 4 neighbours. An `amount` of 1 gives the
     /// usual `0 -1 0; -1 5 -1; 0 -1 0`.
     ///
@@ -444,6 +482,46 @@ fn filled(tap: f64, len: usize) -> Result<Vec<f64>> {
     Ok(taps)
 }
 
+/// The numerators and the divisor of the taps of a mean over `2 * radius + 1` cells, taken `times`
+/// times.
+fn box_counts(radius: usize, times: usize) -> Result<(Vec<u128>, u128)> {
+    /// Bits of the greatest divisor. Sums of numerators are at most as great.
+    const BITS: u32 = 127;
+    let greatest = (Filter::MAX_EXTENT - 1) / 2;
+    let wrong = |name, value: usize, expected| Error::Parameter {
+        name,
+        value: value.to_string(),
+        expected,
+    };
+    if radius > greatest {
+        let expected = format!("at most {greatest}, for a window of {} taps", Filter::MAX_EXTENT);
+        return Err(wrong("radius", radius, expected));
+    }
+    let width = 2 * radius + 1;
+    // A radius of 0 has no greatest number: it gets that of 1.
+    let powers = std::iter::successors(Some(1u128), |power| {
+        power.checked_mul(width.max(3) as u128).filter(|power| power.ilog2() < BITS)
+    });
+    let most = (powers.count() - 1).min(greatest.checked_div(radius).unwrap_or(usize::MAX));
+    if !(1..=most).contains(&times) {
+        let expected = format!("1 to {most} for a radius of {radius}");
+        return Err(wrong("times", times, expected));
+    }
+    let mut counts = vec![1u128];
+    for _ in 0..times {
+        let len = counts.len() + width - 1;
+        let mut sums = crate::memory::reserve(len)?;
+        let mut sum = 0;
+        sums.extend((0..len).map(|at| {
+            sum += counts.get(at).copied().unwrap_or(0);
+            sum -= at.checked_sub(width).map_or(0, |left| counts[left]);
+            sum
+        }));
+        counts = sums;
+    }
+    Ok((counts, (width as u128).pow(times as u32)))
+}
+
 /// The sum of the outer products of rows and columns, all of one size, row by row.
 fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
     let (cols, rows) = (terms[0].0.len(), terms[0].1.len());
@@ -523,6 +601,45 @@ mod tests {
         }
     }
 
+    /// Against products of polynomials, and the moments of a mean.
+    #[test]
+    fn box_blurs_are_repeated_means() {
+        for (radius, times) in [(0, 80), (1, 1), (1, 2), (1, 80), (2, 4), (5, 3), (50, 19)] {
+            let side = vec![1.0 / (2 * radius + 1) as f64; 2 * radius + 1];
+            let mut expected = vec![1.0];
+            for _ in 0..times {
+                let mut product = vec![0.0; expected.len() + 2 * radius];
+                for (at, tap) in expected.iter().enumerate() {
+                    product[at..].iter_mut().zip(&side).for_each(|(to, part)| *to += tap * part);
+                }
+                expected = product;
+            }
+            let filter = Filter::box_blur(radius, times).unwrap();
+            let (row, column) = filter.separated().unwrap();
+            assert_eq!((row, row.len()), (column, 2 * radius * times + 1));
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-12 * b.abs();
+            assert!(
+                row.iter().zip(&expected).all(|(&tap, &expected)| near(tap, expected)),
+                "{radius} {times}"
+            );
+            let middle = (row.len() / 2) as f64;
+            let at = |index: usize| index as f64 - middle;
+            let variance: f64 =
+                row.iter().enumerate().map(|(index, tap)| tap * at(index) * at(index)).sum();
+            assert!(near(variance, (times * radius * (radius + 1)) as f64 / 3.0));
+        }
+        for (radius, times, words) in [
+            (5, 0, ["times", "1 to 36"]),
+            (5, 37, ["times", "1 to 36"]),
+            (0, 81, ["times", "1 to 80"]),
+            (Filter::MAX_EXTENT / 2 - 1, 2, ["times", "1 to 1 "]),
+            (usize::MAX, 1, ["radius", "at most"]),
+        ] {
+            let message = Filter::box_blur(radius, times).unwrap_err().to_string();
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        }
+    }
+
     #[test]
     fn presets_have_the_taps_of_the_field() {
         let taps = |text: &str| dense(&text.parse().unwrap());
@@ -551,6 +668,7 @@ mod tests {
         let sum = |text: &str| taps(text).iter().sum::<f64>();
         for text in [
             "gaussian:sigma=3",
+            "boxblur:5",
             "gaussian:size=8",
             "unsharp:sigma=2,amount=3",
             "motion:length=12.3,angle=17",

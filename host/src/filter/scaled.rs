@@ -5,6 +5,7 @@
 //!
 //! - a Gaussian's standard deviation is multiplied by the factor of its axis;
 //! - a mean covers the same stretch. Cells that the stretch covers in part weigh that part;
+//! - a mean that is taken several times is scaled as one, and then taken as many times;
 //! - a motion's line is scaled along both axes.
 
 use super::parameters::Given;
@@ -83,6 +84,30 @@ pub(super) fn mean(_: &Given<'_>, filter: &Filter, (across, down): (f64, f64)) -
     Filter::product(mean_axis(filter.cols, across)?, mean_axis(filter.rows, down)?)
 }
 
+pub(super) fn box_blur(
+    given: &Given<'_>,
+    _: &Filter,
+    (across, down): (f64, f64),
+) -> Result<Filter> {
+    let size = 2 * given.needed_whole("radius")? + 1;
+    let times = given.needed_whole("times")?;
+    let axis = |factor: f64| repeated(&mean_axis(size, factor)?, times);
+    Filter::product(axis(across)?, axis(down)?)
+}
+
+/// The taps of an axis, applied `times` times.
+fn repeated(taps: &[f64], times: usize) -> Result<Vec<f64>> {
+    let mut all = vec![1.0];
+    for _ in 0..times {
+        let mut product = crate::memory::zeroed(all.len() + taps.len() - 1)?;
+        for (at, tap) in all.iter().enumerate() {
+            product[at..].iter_mut().zip(taps).for_each(|(to, part)| *to += tap * part);
+        }
+        all = product;
+    }
+    Ok(all)
+}
+
 /// The share of each cell in a mean of `size` cells, scaled. The result has an odd number of taps.
 fn mean_axis(size: usize, factor: f64) -> Result<Vec<f64>> {
     let (first, last) = ((size / 2) as f64, (size - 1 - size / 2) as f64);
@@ -157,6 +182,11 @@ mod tests {
                 "separable:row=1/3 1/3 1/3,column=1/12 1/6 1/6 1/6 1/6 1/6 1/12",
             ),
             ("box:size=1", (0.5, 0.5), "separable:row=1,column=1"),
+            (
+                "boxblur:radius=2,times=2",
+                (0.5, 1.0),
+                "separable:row=.09 .24 .34 .24 .09,column=1/25 2/25 3/25 4/25 5/25 4/25 3/25 2/25 1/25",
+            ),
             ("unsharp:sigma=2,amount=0.5", (0.5, 0.5), "unsharp:sigma=1,amount=0.5"),
             ("unsharp:sigma=2", (0.5, 1.0), "unsharp:sigma-x=1,sigma-y=2"),
             ("motion:length=15,angle=30", (0.5, 0.5), "motion:length=7.5,angle=30"),

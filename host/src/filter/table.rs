@@ -62,6 +62,7 @@ impl Filter {
     /// | identity | `identity` | |
     /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9`, `gaussian:sigma-x=3,sigma-y=1` | `sigma`, or `sigma-x` and `sigma-y`; `size`, or `cols` and `rows` |
     /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
+    /// | mean, several times | `boxblur:radius=5`, `boxblur:radius=5,times=3` | `radius`, `times` |
     /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
     /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, or `sigma-x` and `sigma-y`; `amount`; `threshold` |
     /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
@@ -112,6 +113,20 @@ impl Filter {
                 let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
                 Filter::box_filter(cols, rows)
             })
+        },
+        Preset {
+            scaled: Some(scaled::box_blur),
+            ..preset(
+                "boxblur",
+                "mean of the window, taken several times, as one filter; nearly a Gaussian",
+                &[
+                    whole("radius", "the mean has 2 * radius + 1 columns and rows", Need::Required),
+                    whole("times", "how many times the mean is taken", Need::Default("3")),
+                ],
+                |given| {
+                    Filter::box_blur(given.needed_whole("radius")?, given.needed_whole("times")?)
+                },
+            )
         },
         preset(
             "sharpen",
@@ -226,6 +241,8 @@ impl Filter {
         "gaussian:cols=3,rows=8",
         "box:size=5",
         "box:cols=3,rows=7",
+        "boxblur:radius=5,times=3",
+        "boxblur:radius=2,times=1",
         "sharpen",
         "sharpen:amount=-0.25",
         "unsharp:sigma=1,amount=1.5",

@@ -344,6 +344,26 @@ mod tests {
         }
     }
 
+    /// A repeated mean has the counts of its definition, up to the greatest divisor of an axis.
+    #[test]
+    fn repeated_means_are_counts() {
+        let axis = |radius, times| {
+            let Whole { taps: WholeTaps::Products { terms, .. }, divisor } =
+                whole(&Filter::box_blur(radius, times).unwrap())
+            else {
+                panic!("it is a product");
+            };
+            (terms[0].0.clone(), divisor)
+        };
+        assert_eq!(axis(1, 3), (vec![1, 3, 6, 7, 6, 3, 1], Divisor::Number(27 * 27)));
+        for (radius, times, divisor) in [(5, 3, 1331), (1, 10, 59049), (19, 3, 59319)] {
+            let (counts, found) = axis(radius, times);
+            assert_eq!(found, Divisor::Number(divisor * divisor));
+            assert_eq!((counts[0], sum(&counts)), (1, divisor.into()));
+        }
+        assert!(matches!(axis(20, 3).1, Divisor::PowerOfTwo(_)));
+    }
+
     /// The next larger scale exceeds the limit, and this one does not.
     #[test]
     fn scales_are_the_greatest() {
