@@ -211,8 +211,8 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Format to write, as a file extension; needed for standard output [default: as OUT; in a
-    /// folder, as the input]
+    /// Format to write, as a file extension; needed for standard output, unless IN is y4m [default:
+    /// as OUT; in a folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension, help_heading = "Files")]
     pub(crate) format: Option<&'static FileFormat>,
 
@@ -231,6 +231,11 @@ pub(crate) struct FilterArgs {
     /// Report for each picture which variant ran, where, and how long it took
     #[arg(long, short, conflicts_with = "quiet", help_heading = "Running")]
     pub(crate) verbose: bool,
+
+    /// Report the progress of a stream of frames after each frame: its number and the frames per
+    /// second. On a terminal it stays on one line
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"], help_heading = "Running")]
+    pub(crate) every_frame: bool,
 }
 
 const FILTER_USAGE: &str = "\
@@ -276,8 +281,9 @@ nodata are for a single --filter, run on the CPU, and copy alpha unless --alpha 
 Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Video: y4m (YUV4MPEG2) is read and written frame by frame, as ffmpeg's -f yuv4mpegpipe: 420, 411, 422, 444 and mono, of 8 to
-16 bits. Each plane is filtered by itself. The lengths of gaussian, box, unsharp and motion are scaled to chroma's samples;
-other filters are for luma alone, unless chroma has luma's samples. Parameters of the stream and of frames are kept.
+16 bits. Each plane is filtered by itself. The lengths of gaussian, box, boxblur, unsharp and motion are scaled to chroma's
+samples; other filters are for luma alone, unless chroma has luma's samples. Parameters of the stream and of frames are kept.
+A y4m stream on standard input stays y4m on standard output. --every-frame shows how far a stream is.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
@@ -300,7 +306,7 @@ Examples:
   apron filter dem.tif smooth.tif --filter gaussian:2 --nan ignore --border none
   apron filter photo.png out.png --filter gaussian:8 --mask mask.png
   apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
-  ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --format y4m --filter gaussian:2 | ffmpeg -i - out.mp4
+  ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --filter gaussian:2 | ffmpeg -i - out.mp4
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]
@@ -671,6 +677,10 @@ mod tests {
             (&["a", "b", "--filter", "emboss", "--quality", "101"], &["101"]),
             (&["a", "b", "--filter", "emboss", "--bordr", "wrap"], &["--bordr", "--border"]),
             (&["a", "b", "--filter", "emboss", "-q", "-v"], &["--quiet"]),
+            (
+                &["a", "b", "--filter", "emboss", "-v", "--every-frame"],
+                &["--verbose", "--every-frame"],
+            ),
         ];
         for (line, words) in cases {
             let message = crate::output::one_line(&parse(line).unwrap_err());

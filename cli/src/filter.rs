@@ -15,7 +15,7 @@ use crate::args::FilterArgs;
 use crate::chunks::Array;
 use crate::extra::{ByAlpha, Meaning};
 use crate::failure::{Failure, Result, caught};
-use crate::formats::FileFormat;
+use crate::formats::{FileFormat, VIDEO};
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
 use crate::light::Linear;
@@ -37,11 +37,14 @@ enum Done {
     Skipped,
 }
 
-pub(crate) fn run(args: Box<FilterArgs>) -> Result {
+pub(crate) fn run(mut args: Box<FilterArgs>) -> Result {
     let steps = args.choice.steps()?;
     let differs = matches!(steps.last(), Some(Step::Filter(filter)) if is_derivative(filter));
     let is_angle = matches!(steps.last(), Some(Step::Gradient(gradient)) if gradient.is_angle());
     let jobs = jobs::jobs(&args)?;
+    if args.format.is_none() {
+        args.format = video_format(&jobs)?;
+    }
     check_options(&args, &jobs)?;
     clean_up_on_signals();
     let watched = !args.quiet && std::io::stderr().is_terminal();
@@ -49,10 +52,13 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         args.format.or(FileFormat::from_path(&job.output).ok()).is_some_and(FileFormat::is_video)
     };
     let streams = |job: &Job| args.frames || stream::is_streamed(&job.input) || is_video(job);
+    if args.every_frame && !jobs.iter().any(streams) {
+        return Err(Failure::usage(
+            "--every-frame is for frames: y4m video, pipes and --frames; leave it out",
+        ));
+    }
     let bar = match &*jobs {
-        // The bar is for one picture. A stream may have many, without an end.
-        [job] if watched && streams(job) => Some(ProgressBar::hidden()),
-        [_] if watched => Some(steps::bar_of_one()),
+        [job] if watched && !streams(job) => Some(steps::bar_of_one()),
         _ => None,
     };
     let light = Linear::unless_said(&args);
@@ -70,6 +76,14 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     }
     let bar = match bar {
         Some(bar) => bar,
+        // The number of frames is not known: a stream may have no end.
+        None if watched && jobs.len() == 1 => {
+            if args.every_frame {
+                frames::bar()
+            } else {
+                ProgressBar::hidden()
+            }
+        }
         None if watched => {
             let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
             ProgressBar::new(jobs.len() as u64)
@@ -97,6 +111,16 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         ));
     }
     outcome
+}
+
+/// The format for standard output where none is given: a video stays one.
+fn video_format(jobs: &[Job]) -> Result<Option<&'static FileFormat>> {
+    let [job] = jobs else { return Ok(None) };
+    let begins = || {
+        stream::begins_with(&job.input, video::MAGIC)
+            .map_err(|error| Failure::at(&job.input, error))
+    };
+    Ok(if stream::is_stream(&job.output) && begins()? { Some(VIDEO) } else { None })
 }
 
 /// Refuses options that contradict the output's name, or that would have no effect.

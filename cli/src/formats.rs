@@ -217,7 +217,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
 };
 
 /// y4m, which holds no pictures.
-const VIDEO: &FileFormat =
+pub(crate) const VIDEO: &FileFormat =
     &FileFormat { extensions: &["y4m"], holds: |_, _| false, encode: Encode::Video, ..PLAIN };
 
 /// A format of pixels without metadata.

@@ -23,6 +23,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::{SpooledData, SpooledTempFile};
 
 use crate::args::FilterArgs;
@@ -40,6 +41,45 @@ use crate::{files, stream, video};
 
 /// Size of the encoder's buffer, in bytes.
 const BUFFER: usize = 1 << 18;
+
+/// A progress bar for one stream of frames (`--every-frame`).
+pub(crate) fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("frame {pos}, {msg} frames/s");
+    ProgressBar::no_length().with_style(style.expect("a literal that is well formed"))
+}
+
+/// Reports the progress of one stream of frames, with `--every-frame`.
+pub(crate) struct Progress<'a> {
+    task: &'a Task<'a>,
+    job: &'a Job,
+    start: Instant,
+}
+
+impl<'a> Progress<'a> {
+    /// Of a stream that begins now.
+    pub(crate) fn new(task: &'a Task<'a>, job: &'a Job) -> Self {
+        Self { task, job, start: Instant::now() }
+    }
+
+    /// Says that the first `frames` frames are written.
+    pub(crate) fn report(&self, frames: usize) {
+        let Self { task, job, start } = self;
+        if !task.args.every_frame {
+            return;
+        }
+        let rate = frames as f64 / start.elapsed().as_secs_f64();
+        // The bar of several inputs counts them, and an output that is no terminal has no bar.
+        if task.bar.length().is_none() && !task.bar.is_hidden() {
+            task.bar.set_message(format!("{rate:.1}"));
+            task.bar.set_position(frames as u64);
+        } else {
+            let (input, output) = (job.input.display(), job.output.display());
+            task.bar.suspend(|| {
+                report(&format!("frame {frames}: {input} -> {output}: {rate:.1} frames/s"));
+            });
+        }
+    }
+}
 
 /// The bytes of one frame.
 struct Frame {
@@ -217,11 +257,13 @@ struct Stream<'a> {
     writer: Mutex<Writer<'a>>,
     turn: Condvar,
     stopped: AtomicBool,
+    progress: Progress<'a>,
 }
 
 /// Reads, filters and writes all frames of an input. Adds notes for the user to those of the task.
 pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Result {
     let args = task.args;
+    let progress = Progress::new(task, job);
     let (input, wake) = Input::of_pipe(match stream::is_streamed(&job.input) {
         true => stream::open(&job.input)?,
         false => Box::new(files::open(&job.input)?.into_inner()),
@@ -244,8 +286,8 @@ pub(crate) fn run(task: &Task<'_>, job: &Job, format: &'static FileFormat) -> Re
     let rest = |out: &mut (dyn Write + Send)| {
         let writer = Writer { out, next: 1, failure: None, closed: false, notes: Notes::default() };
         let (writer, turn, stopped) = (Mutex::new(writer), Condvar::new(), AtomicBool::new(false));
-        Stream { task, job, format, reader: &reader, wake: wake.clone(), writer, turn, stopped }
-            .finish(first)
+        let (reader, wake) = (&reader, wake.clone());
+        Stream { task, job, format, reader, wake, writer, turn, stopped, progress }.finish(first)
     };
     if stream::is_streamed(&job.output) {
         return rest(&mut *stream::create(&job.output)?);
@@ -409,6 +451,7 @@ impl Stream<'_> {
                     if let Some(line) = line {
                         self.task.bar.suspend(|| report(&line));
                     }
+                    self.progress.report(number);
                 }
             },
         }

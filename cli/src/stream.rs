@@ -1,8 +1,9 @@
 //! Standard input, standard output and pipes as files, since decoders and encoders seek.
 
-use std::fs::{File, Metadata};
-use std::io::{self, BufWriter, IsTerminal, Read, Seek, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Cursor, IsTerminal, Read, Seek, Write};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{Failure, Result};
 
@@ -41,13 +42,40 @@ fn unbuffered(stream: &impl std::os::windows::io::AsHandle) -> io::Result<File> 
     Ok(stream.as_handle().try_clone_to_owned()?.into())
 }
 
+/// The first bytes of standard input, if they were looked at.
+static PEEKED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// Whether a file, or standard input, begins with these bytes. Later, [`open`] begins with them
+/// too. A named pipe is not read, and does not.
+pub(crate) fn begins_with(path: &Path, start: &[u8]) -> io::Result<bool> {
+    let mut found = Vec::new();
+    let most = start.len() as u64;
+    if !is_stream(path) {
+        if fs::metadata(path)?.is_file() {
+            File::open(path)?.take(most).read_to_end(&mut found)?;
+        }
+    } else if !io::stdin().is_terminal() {
+        unbuffered(&io::stdin())?.take(most).read_to_end(&mut found)?;
+        PEEKED.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
+    }
+    Ok(found == start)
+}
+
 /// Opens standard input or a pipe.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
     match is_stream(path) {
         true if io::stdin().is_terminal() => Err(Failure::usage(
             "standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png",
         )),
-        true => Ok(Box::new(unbuffered(&io::stdin()).map_err(|error| Failure::at(path, error))?)),
+        true => {
+            let rest = unbuffered(&io::stdin()).map_err(|error| Failure::at(path, error))?;
+            let start = std::mem::take(&mut *PEEKED.lock().unwrap_or_else(PoisonError::into_inner));
+            // Most often nothing was read before, and reads go to the file itself.
+            if start.is_empty() {
+                return Ok(Box::new(rest));
+            }
+            Ok(Box::new(Cursor::new(start).chain(rest)))
+        }
         false => Ok(Box::new(File::open(path).map_err(|error| Failure::at(path, error))?)),
     }
 }

@@ -83,7 +83,7 @@ fn shown(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn succeed(bench: &Bench, line: &str) -> Result<(), Failed> {
+pub(crate) fn succeed(bench: &Bench, line: &str) -> Result<(), Failed> {
     let Output { status, stderr, .. } = shell(bench, line)?;
     let said = String::from_utf8_lossy(&stderr);
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}, {said}").into()) }

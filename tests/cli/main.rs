@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             println!("OpenEXR: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &ffmpeg {
-            println!("ffmpeg: SKIP ({reason}), 1 test");
+            println!("ffmpeg: SKIP ({reason}), 2 tests");
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 
+use crate::documents::succeed;
 use crate::pipes::{Repeated, in_time, peak, piped, started};
 use crate::tool::{Bench, refuse, said};
 
@@ -28,7 +29,12 @@ pub(crate) fn trials(ffmpeg: &Result<(), String>) -> Vec<Trial> {
         on_unix("a_pipe_that_pauses_gets_its_result", pauses),
         on_unix("a_closed_output_ends_the_work", closed),
         on_unix("raw_frames_follow_one_another", raw),
-        Trial::test("video::ffmpeg_reads_the_result", by_ffmpeg).with_ignored_flag(ffmpeg.is_err()),
+        on_unix("every_frame_is_reported", reported),
+        on_unix("a_video_needs_no_format", unnamed),
+        Trial::test("video::planes_are_those_that_ffmpeg_decodes", by_ffmpeg)
+            .with_ignored_flag(ffmpeg.is_err()),
+        Trial::test("video::the_readmes_pipeline_makes_a_video", pipeline)
+            .with_ignored_flag(ffmpeg.is_err() || !cfg!(unix)),
     ]
 }
 
@@ -132,6 +138,16 @@ fn mean(step: usize) -> Vec<f64> {
     }
 }
 
+/// `boxblur:radius=2,times=2`: the same mean twice.
+fn mean_twice(step: usize) -> Vec<f64> {
+    let once = mean(step);
+    let mut taps = vec![0.0; 2 * once.len() - 1];
+    for (at, tap) in once.iter().enumerate() {
+        taps[at..].iter_mut().zip(&once).for_each(|(to, part)| *to += tap * part);
+    }
+    taps
+}
+
 /// `gaussian:2`, of radius 4 sigma.
 fn blur(step: usize) -> Vec<f64> {
     let sigma = 2.0 / step as f64;
@@ -198,8 +214,9 @@ fn filtered(bench: &Bench, more: &[&str], input: &[u8]) -> Result<(Vec<u8>, Stri
 /// sample.
 fn planes() -> Result<(), Failed> {
     let bench = Bench::new();
-    let filters: [(&str, Axis, bool); 3] = [
+    let filters: [(&str, Axis, bool); 4] = [
         ("box:size=5", mean, false),
+        ("boxblur:radius=2,times=2", mean_twice, false),
         ("gaussian:2", blur, false),
         ("unsharp:sigma=2,amount=0.5", blur, true),
     ];
@@ -316,6 +333,69 @@ fn kept() -> Result<(), Failed> {
         true => Ok(()),
         false => Err(lines.into()),
     }
+}
+
+/// A line for each frame, in order, and the same output. Other inputs have no frames.
+fn reported() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(5, (16, 8));
+    let (output, said) = filtered(&bench, &["--filter", "identity", "--every-frame"], &stream)?;
+    let picture = b"P5
+2 1
+255
+ab";
+    let pictures = picture.repeat(5);
+    let more = ["--format", "pgm", "--filter", "identity", "--every-frame"];
+    let frames = streamed(&bench, &more, &pictures)?;
+    if output != stream || frames.stdout != pictures {
+        return Err("other frames".into());
+    }
+    for said in [said, String::from_utf8_lossy(&frames.stderr).into_owned()] {
+        let is_of = |(index, line): (usize, &str)| {
+            let start = format!("apron: frame {}: - -> -: ", index + 1);
+            let rate = line.strip_prefix(&start).and_then(|rest| rest.strip_suffix(" frames/s"));
+            rate.is_some_and(|rate| rate.parse::<f64>().is_ok_and(|rate| rate > 0.0))
+        };
+        if said.lines().count() != 5 || !said.lines().enumerate().all(is_of) {
+            return Err(said.into());
+        }
+    }
+    bench.put("a.pgm", picture);
+    let arguments = ["filter", "a.pgm", "b.pgm", "--filter", "identity", "--every-frame"];
+    refuse(&bench, &arguments, &["--every-frame", "--frames"])
+}
+
+/// A stream on standard input, or a file, is y4m on standard output without a format. Pictures need
+/// one.
+fn unnamed() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let stream = small(3, (9, 5));
+    let identity = arguments(&["--filter", "identity"]);
+    let output = piped(&bench, &identity, &stream)?;
+    if output.stdout != stream || !output.stderr.is_empty() {
+        return Err(format!("a pipe: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    bench.put("in.y4m", &stream);
+    let output =
+        bench.run(&["filter", "in.y4m", "-", "--filter", "identity", "--device", "cpu"])?;
+    if output.stdout != stream || !output.stderr.is_empty() {
+        return Err(format!("a file: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    for input in [
+        &b"P5
+1 1
+255
+A"[..],
+        b"",
+        b"YUV4",
+    ] {
+        let output = piped(&bench, &identity, input)?;
+        let line = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(2) || !line.contains("--format") {
+            return Err(format!("{input:?}: {line}").into());
+        }
+    }
+    Ok(())
 }
 
 /// What the tool says about a copy.
@@ -574,27 +654,96 @@ fn raw() -> Result<(), Failed> {
     Ok(())
 }
 
-/// ffmpeg makes a video, and reads the result: the same number of frames, of the same kind.
+/// Runs ffmpeg, which must succeed.
+fn ffmpeg(bench: &Bench, arguments: &[&str]) -> Result<(), Failed> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-y"]).args(arguments);
+    let output = command.current_dir(bench.path()).stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+    }
+}
+
+/// The samples of all frames of a file, as ffmpeg decodes it.
+fn decoded(bench: &Bench, name: &str, kind: Kind) -> Result<Vec<u16>, Failed> {
+    ffmpeg(bench, &["-i", name, "-f", "rawvideo", "decoded"])?;
+    Ok(kind.samples(&bench.get("decoded")?))
+}
+
+/// A frame of samples that follow one another, plane by plane.
+fn planes_of(kind: Kind, size: (usize, usize), samples: &[u16]) -> Vec<Vec<u16>> {
+    let mut rest = samples;
+    let take = |((width, height), _)| {
+        let (plane, others) = rest.split_at(width * height);
+        rest = others;
+        plane.to_vec()
+    };
+    kind.planes(size).into_iter().map(take).collect()
+}
+
+/// ffmpeg makes the video, and decodes the video and the result: each plane is a plain loop's.
 fn by_ffmpeg() -> Result<(), Failed> {
     let bench = Bench::new();
-    let ffmpeg = |arguments: &[&str]| -> Result<(), Failed> {
-        let mut command = Command::new("ffmpeg");
-        command.args(["-v", "error", "-y", "-strict", "-1"]).args(arguments);
-        let output = command.current_dir(bench.path()).stdin(Stdio::null()).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
-        }
-    };
-    for format in ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray12le", "yuv411p"] {
-        let source = ["-f", "lavfi", "-i", "testsrc=size=75x51:rate=5:duration=2"];
+    let size = (75, 51);
+    for (format, kind) in [
+        ("yuv420p", kind("420jpeg", Some((2, 2)), 8)),
+        ("yuv420p10le", kind("420p10", Some((2, 2)), 10)),
+        ("yuv420p16le", kind("420p16", Some((2, 2)), 16)),
+        ("yuv411p", kind("411", Some((4, 1)), 8)),
+        ("yuv422p", kind("422", Some((2, 1)), 8)),
+        ("yuv422p12le", kind("422p12", Some((2, 1)), 12)),
+        ("yuv444p", kind("444", Some((1, 1)), 8)),
+        ("yuv444p14le", kind("444p14", Some((1, 1)), 14)),
+        ("gray", kind("mono", None, 8)),
+        ("gray12le", kind("mono12", None, 12)),
+        ("gray16le", kind("mono16", None, 16)),
+    ] {
+        let source = ["-f", "lavfi", "-i", "testsrc2=size=75x51:rate=5:duration=0.6"];
         let tail = ["-pix_fmt", format, "-strict", "-1", "in.y4m"];
-        ffmpeg(&[&source[..], &tail].concat())?;
-        bench.succeed(&["filter", "in.y4m", "out.y4m", "--overwrite", "--filter", "gaussian:2"])?;
-        ffmpeg(&["-i", "out.y4m", "-f", "rawvideo", "out.bin"])?;
-        ffmpeg(&["-i", "in.y4m", "-f", "rawvideo", "in.bin"])?;
-        if bench.get("out.bin")?.len() != bench.get("in.bin")?.len() {
-            return Err(format!("{format}: another length").into());
+        ffmpeg(&bench, &[&source[..], &tail].concat())?;
+        let line = ["filter", "in.y4m", "out.y4m", "--overwrite", "--device", "cpu"];
+        bench.succeed(&[&line[..], &["--filter", "gaussian:2"]].concat())?;
+        let (before, after) = (decoded(&bench, "in.y4m", kind)?, decoded(&bench, "out.y4m", kind)?);
+        let samples = kind.planes(size).iter().map(|((w, h), _)| w * h).sum::<usize>();
+        if before.len() != 3 * samples || after.len() != before.len() {
+            return Err(format!("{format}: {} and {} samples", before.len(), after.len()).into());
+        }
+        for (before, after) in before.chunks(samples).zip(after.chunks(samples)) {
+            let frame = planes_of(kind, size, before);
+            compare(format, (kind, size), &frame, after, (blur, false))?;
+        }
+    }
+    Ok(())
+}
+
+/// The README's line makes a video with the same number of frames, each nearer to the filtered
+/// frame than to the original.
+fn pipeline() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let (size, kind) = ((160, 90), kind("420jpeg", Some((2, 2)), 8));
+    let line = include_str!("../../cli/README.md")
+        .lines()
+        .find(|line| line.starts_with("ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - "))
+        .ok_or("the README has no such line")?;
+    let source = ["-f", "lavfi", "-i", "testsrc2=size=160x90:rate=10:duration=1"];
+    ffmpeg(&bench, &[&source[..], &["-pix_fmt", "yuv420p", "in.mp4"]].concat())?;
+    succeed(&bench, &line.replace("gaussian:2", "gaussian:2 --device cpu"))?;
+    let (before, after) = (decoded(&bench, "in.mp4", kind)?, decoded(&bench, "out.mp4", kind)?);
+    let samples = 160 * 90 * 3 / 2;
+    if before.len() != 10 * samples || after.len() != before.len() {
+        return Err(format!("{} samples became {}", before.len(), after.len()).into());
+    }
+    for (number, (before, after)) in before.chunks(samples).zip(after.chunks(samples)).enumerate() {
+        let (before, after) = (&before[..160 * 90], &after[..160 * 90]);
+        let right = plain(before, size, &blur(1), &blur(1));
+        let apart = |from: &mut dyn Iterator<Item = f64>| -> f64 {
+            from.zip(after).map(|(from, &to)| (from - f64::from(to)).abs()).sum()
+        };
+        let to_right = apart(&mut right.into_iter());
+        let to_original = apart(&mut before.iter().map(|&sample| sample.into()));
+        if to_right * 2.0 > to_original {
+            return Err(format!("frame {number}: {to_right} to the result, {to_original}").into());
         }
     }
     Ok(())

@@ -34,6 +34,7 @@ use self::queue::{End, Frame, Queue};
 use crate::args::FilterArgs;
 use crate::codec::zeroes;
 use crate::failure::{Failure, Result, caught};
+use crate::frames::Progress;
 use crate::jobs::Job;
 use crate::notes::Note;
 use crate::output::report;
@@ -140,6 +141,7 @@ struct Flow<'a, 'out, P> {
     queue: Arc<Queue<P>>,
     out: Mutex<&'out mut (dyn Write + Send)>,
     failure: Mutex<Option<Failure>>,
+    progress: Progress<'a>,
 }
 
 impl Parts<'_> {
@@ -157,7 +159,8 @@ impl Parts<'_> {
         let reads = queue.clone();
         std::thread::spawn(move || reads.read(&mut input, samples));
         let (out, failure) = (Mutex::new(out), Mutex::new(None));
-        let flow = Flow { parts: self, planes, greatest, queue, out, failure };
+        let progress = Progress::new(self.task, self.job);
+        let flow = Flow { parts: self, planes, greatest, queue, out, failure, progress };
         std::thread::scope(|scope| {
             (0..threads).for_each(|_| drop(scope.spawn(|| flow.work())));
         });
@@ -184,6 +187,9 @@ impl<P: Pixel + Pod + Ord> Flow<'_, '_, P> {
                 let line = || self.line(&frame, &ran, [took, start.elapsed()]);
                 if open && self.parts.task.args.verbose {
                     self.parts.task.bar.suspend(|| report(&line()));
+                }
+                if open {
+                    self.progress.report(frame.number);
                 }
                 Ok(open)
             });
