@@ -240,11 +240,30 @@ def test_filters():
     for filter in (
         Filter.identity(), Filter.sharpen(), Filter.unsharp(1.5), Filter.sobel_y(5), Filter.scharr_x(), Filter.scharr_y(),
         Filter.prewitt_x(), Filter.prewitt_y(), Filter.laplacian(8), Filter.laplacian_of_gaussian(1.5), Filter.emboss(),
-        Filter.motion(5, 30), Filter.gaussian(1.0).flipped(), Filter.from_taps([[0.1, 0.2], [0.3, 0.7]], anchor=(0, 0)),
+        Filter.motion(5, 30), Filter.boxblur(2), Filter.gaussian(1.0).flipped(), Filter.from_taps([[0.1, 0.2], [0.3, 0.7]], anchor=(0, 0)),
     ):  # fmt: skip
         again = pickle.loads(pickle.dumps(filter))
         assert again == filter and again.anchor == filter.anchor and (again.taps == filter.taps).all()
         assert eval(repr(filter)) == filter
+
+
+@pytest.mark.parametrize("radius, times", [(1, 2), (5, 3), (2, 4), (19, 3)])
+@pytest.mark.parametrize(
+    "border, mode", [("reflect101", "mirror"), ("reflect", "reflect"), ("wrap", "wrap"), ("replicate", "nearest"), ("constant:9", "constant")]
+)
+def test_a_box_blur_is_a_mean_several_times(radius, times, border, mode):
+    """Away from the edges with every border, and everywhere if it mirrors or repeats the image."""
+    image = np.random.default_rng(radius).integers(0, 256, (150, 170), dtype=np.uint8)
+    exact = image.astype(np.float64)
+    for _ in range(times):
+        exact = ndimage.uniform_filter(exact, 2 * radius + 1, mode=mode, cval=9)
+    edge = radius * times if border in ("replicate", "constant:9") else 0
+    inside = np.s_[edge : 150 - edge, edge : 170 - edge]
+    plan = Plan(Filter.boxblur(radius, times), border, **CPU)
+    # The divisor is odd, so no result lies on a half, and SciPy's roundings decide none.
+    assert (plan(image)[inside] == np.rint(exact)[inside]).all()
+    assert abs(plan(image.astype(np.float32)) - exact)[inside].max() < 1e-4
+    assert Filter.boxblur(radius) == Filter(f"boxblur:{radius}") == Filter.boxblur(radius, 3)
 
 
 def test_filters_are_keys():

@@ -12,7 +12,7 @@ results, passed as .npy, must lie within 1e-5 of the picture's range. Needs NumP
 Pillow, the script also compares apron's reading of the pictures with Pillow's. Exits with 1 if
 anything differs, and if nothing was compared.
 
-With --bytes: 43 filters by six borders, on arrays of bytes with one, three and four channels:
+With --bytes: 44 filters by six borders, on arrays of bytes with one, three and four channels:
 noise, a gradient, flat parts and saturated parts. The filters include gradients, wide Gaussians and
 random windows up to 101x101.
 """
@@ -180,14 +180,14 @@ def correlate(picture, taps, border):
 
 
 def wide_filters(run, folder):
-    """The 43 filters of --bytes: name, apron's arguments, and the taps as float64."""
+    """The 44 filters of --bytes: name, apron's arguments, and the taps as float64."""
     for name, gradient in GRADIENTS.items():
         yield name, ["--filter", name], gradient
     rng = numpy.random.default_rng(20261122)
     names = [f"gaussian:sigma={sigma}" for sigma in (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 20, 30, 50, 70, 100)]
     names += [f"box:size={size}" for size in (2, 3, 5, 9, 15, 31, 64, 101)]
     names += ["sobel-x", "sobel-y", "scharr-x", "laplacian", "log:sigma=2", "emboss", "sharpen", "motion:length=9"]
-    names += ["unsharp:sigma=2,amount=1.5", "unsharp:sigma=12,amount=0.4"]
+    names += ["boxblur:radius=5,times=3", "unsharp:sigma=2,amount=1.5", "unsharp:sigma=12,amount=0.4"]
     for name in names:
         path = folder / "taps.npy"
         run("taps", "--filter", name, "--out", path, "--overwrite")
@@ -262,7 +262,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
     parser.add_argument("--pictures", type=pathlib.Path, help="folder of 8-bit pictures")
-    parser.add_argument("--bytes", action="store_true", help="43 filters on arrays of bytes")
+    parser.add_argument("--bytes", action="store_true", help="44 filters on arrays of bytes")
     parser.add_argument("--device", default="cpu", help="as apron's --device")
     parser.add_argument("--quick", action="store_true", help="three borders and every third filter")
     arguments = parser.parse_args()
