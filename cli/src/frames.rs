@@ -68,10 +68,10 @@ impl<'a> Progress<'a> {
             return;
         }
         let rate = frames as f64 / start.elapsed().as_secs_f64();
-        // The bar of several inputs counts them, and an output that is no terminal has no bar.
+        // The bar of several inputs has a length, as it counts them.
         if task.bar.length().is_none() && !task.bar.is_hidden() {
-            task.bar.set_message(format!("{rate:.1}"));
             task.bar.set_position(frames as u64);
+            task.bar.set_message(format!("{rate:.1}"));
         } else {
             let (input, output) = (job.input.display(), job.output.display());
             task.bar.suspend(|| {
