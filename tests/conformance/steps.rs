@@ -20,12 +20,13 @@ use oracle::{Whole, fold, kept};
 
 type Test = fn(Device, Selection) -> Result<(), Failed>;
 
-const TESTS: [(&str, Test); 6] = [
+const TESTS: [(&str, Test); 7] = [
     ("gradient", gradient),
     ("angle", angle),
     ("weighted", weighted),
     ("pipeline", pipeline),
     ("alpha", alpha),
+    ("threshold", threshold),
     ("refused", refused),
 ];
 
@@ -40,11 +41,12 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     both.collect()
 }
 
-/// Launches every entry of gradients and of weighted colours at least once.
+/// Launches every entry of gradients, of weighted colours and of thresholds at least once.
 #[cfg(feature = "gpu")]
 pub(crate) fn launch_entries() -> Result<(), Failed> {
     gradient(Gpu::DEVICE, Selection::Small)?;
-    weighted(Gpu::DEVICE, Selection::Small)
+    weighted(Gpu::DEVICE, Selection::Small)?;
+    threshold(Gpu::DEVICE, Selection::Small)
 }
 
 /// Evaluates an expression for two stored types.
@@ -782,6 +784,52 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
 }
 
 /// Impossible requests are refused. The error names the value and a remedy.
+/// Unsharp masks with a threshold: results of the plain filter, or the pixels where these differ by
+/// less.
+fn threshold(device: Device, _: Selection) -> Result<(), Failed> {
+    for (number, kinds) in KINDS.into_iter().enumerate() {
+        let border = BORDERS[number % 6];
+        let shape = Shape { width: [61, 300][number % 2], height: 40, channels: 1 + number % 4 };
+        for_kinds!(kinds, threshold_of::<_, _>(border, shape, seed(109, number), device))?;
+    }
+    Ok(())
+}
+
+fn threshold_of<S: Sample, D: Sample>(
+    border: Border,
+    shape: Shape,
+    seed: u64,
+    device: Device,
+) -> Result<(), Failed> {
+    let mut random = seed;
+    let src = Picture::<S>::new(shape, seed as usize % 3, || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        S::nearest((100 + (random >> 60)) as f64)
+    });
+    let filtered = shape.channels.min(3);
+    for text in ["unsharp:sigma=1,amount=0.5", "unsharp:sigma=3,amount=-1", "unsharp:sigma=9"] {
+        let run = |text: &str, rows: Option<usize>| -> Result<Picture<D>, Failed> {
+            let builder = Plan::builder(text.parse::<Filter>()?).border(border).device(device);
+            let plan = rows.map_or(builder.clone(), |rows| builder.band_rows(rows)).build()?;
+            let mut dst = Picture::<D>::new(shape, 2, || D::POISON);
+            plan.run_channels(&src.view()?, &mut dst.view_mut()?, filtered)?;
+            Ok(dst)
+        };
+        let least = if text.contains("0.5") { 1.5 } else { 3.0 };
+        let plain = run(text, None)?;
+        for rows in [None, Some(7)] {
+            let found = run(&format!("{text},threshold=3"), rows)?;
+            found.check(&format!("{text} on {device}, {shape}, {border}"), |x, y, channel| {
+                let pixel = src.at(x, y, channel).value();
+                let result = plain.at(x, y, channel);
+                let is_less = (result.value() - pixel).abs() < least;
+                if is_less { D::nearest(pixel) } else { result }
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn refused(device: Device, _: Selection) -> Result<(), Failed> {
     let plan = |step: apron::Step| Plan::builder(step).device(device).build();
     let refusal = |what: &str, outcome: apron::Result<()>, words: &[&str]| -> Result<(), Failed> {

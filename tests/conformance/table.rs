@@ -12,8 +12,9 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 18] = [
+pub(crate) const SHARED: [&str; 19] = [
     "copy_pixels",
+    "keep_nearly_same",
     "resolve_table",
     "resolve_products",
     "passes_rows",

@@ -130,6 +130,10 @@ absent_unsafe! {
     fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
 }
 
+pub(crate) unsafe fn reload_small<const BYTES: usize>(_: u64) -> u32 {
+    unreachable!("kernels run on a GPU")
+}
+
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {
     unreachable!("kernels run on a GPU")
 }

@@ -364,6 +364,24 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     value
 }
 
+/// As [`reload_word`], a value of one or two bytes at a multiple of its size.
+///
+/// # Safety
+/// As for [`reload_word`].
+#[inline(always)]
+pub(crate) unsafe fn reload_small<const BYTES: usize>(at: u64) -> u32 {
+    let value;
+    // SAFETY: as the caller promised.
+    unsafe {
+        if BYTES == 1 {
+            asm!("ld.global.u8 {}, [{}];", out(reg32) value, in(reg64) at, options(readonly, nostack, preserves_flags));
+        } else {
+            asm!("ld.global.u16 {}, [{}];", out(reg32) value, in(reg64) at, options(readonly, nostack, preserves_flags));
+        }
+    }
+    value
+}
+
 /// Adds to a word and returns its previous value. Threads that add to the same word do so one after
 /// the other.
 ///

@@ -1,5 +1,5 @@
 //! Copies pixels: those that a border copies from the source, for kernels that leave them out,
-//! and whole channels.
+//! those that results hardly change, and whole channels.
 //!
 //! Thread mapping: a block of 32 x 8 threads, a warp a row. Where a border copies, its lanes copy
 //! the row's pixels left of where the window lies inside the image and right of it, or the whole
@@ -31,6 +31,20 @@ kernel! {
                 }
                 target.write_plain(x, y, source.pixel_inside(x, y));
                 x += 32;
+            }
+            y += grid_height() * block_height();
+        }
+    }
+
+    /// Copies each pixel of the region from which the stored result differs by less than `least`.
+    fn keep_nearly_same(pass: Pass, least: f32) {
+        let (source, target) = (Source::new(&pass), Target::new(&pass));
+        let x = pass.region.x0 + block_x() * block_width() + thread_x();
+        let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
+        while x < pass.region.x1 && y < pass.region.y1 {
+            let pixel = source.pixel_inside(x, y);
+            if (target.stored(x, y) - pixel).abs() < least {
+                target.write_plain(x, y, pixel);
             }
             y += grid_height() * block_height();
         }

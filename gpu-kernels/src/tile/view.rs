@@ -568,6 +568,23 @@ impl<'a> Target<'a> {
         unsafe { store_bits(scalar, self.at(x, y), to_bits(scalar, value)) }
     }
 
+    /// The result at `(x, y)`, which a launch before this one stored.
+    ///
+    /// # Safety
+    /// `(x, y)` lies in the region, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn stored(&self, x: i32, y: i32) -> f32 {
+        let (scalar, at) = (self.pass.dst.scalar, self.at(x, y));
+        // SAFETY: as the caller promised.
+        unsafe {
+            match scalar {
+                F32 => reload(at as *const f32, 0),
+                U8 => of_bits(U8, reload_small::<1>(at)),
+                _ => of_bits(scalar, reload_small::<2>(at)),
+            }
+        }
+    }
+
     /// The value that this thread stored at `(x, y)` earlier, in a destination of f32.
     ///
     /// # Safety

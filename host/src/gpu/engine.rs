@@ -210,6 +210,11 @@ impl Engine {
                 prepared.launcher.launch(&job(counted, uncertain), stream)?;
             }
             resolve_uncertain(&uncertainty, &job(part.filtered, uncertain), stream)?;
+            let least = self.filter().least_change();
+            if least > 0.0 {
+                let PassJob { pass, planes, .. } = job(part.filtered, UncertainList::NONE);
+                keep::restore_nearly_same(&pass, least, planes, stream)?;
+            }
             if !takes_pixels || is_exact {
                 self.copy_channels(
                     &job(channels, UncertainList::NONE).pass,

@@ -161,11 +161,11 @@ impl Plan {
         self.border == Border::None || self.unknown.nan != Nan::Spread && has_nan
     }
 
-    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, decodes
-    /// light, or compares results with pixels.
+    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, and none
+    /// decodes light.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there are no kernels"))]
     pub(super) fn has_kernel(&self, source: Scalar) -> bool {
-        !self.is_masked(source) && self.light.is_none() && self.filter.least_change() == 0.0
+        !self.is_masked(source) && self.light.is_none()
     }
 
     /// # Errors
@@ -188,7 +188,7 @@ impl Plan {
     }
 
     fn only_on_cpu(&self) -> Error {
-        let expected = "cpu or auto for masks, border none, nan ignore or fill, linear light, and unsharp with a threshold";
+        let expected = "cpu or auto for masks, border none, nan ignore or fill, and linear light";
         Error::Parameter {
             name: "device",
             value: self.device.to_string(),
