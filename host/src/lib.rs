@@ -58,6 +58,7 @@ pub use light::{Light, Transfer};
 pub use mask::{Coverage, Mask, Nan};
 pub use pipeline::Pipeline;
 pub use plan::Plan;
+pub use plan::adjoint::Adjoint;
 pub use plan::auto::{CallEstimate, GpuEstimate, Work};
 pub use plan::builder::PlanBuilder;
 pub use plan::choose::Candidate;

@@ -293,6 +293,47 @@ pub fn for_each<T: Default, J: Send>(
     });
 }
 
+/// As [`for_each`], for jobs that may fail. After an error no further job starts.
+///
+/// # Errors
+/// The error of the failed job with the lowest number, counted from 0. The jobs before it are done.
+pub(crate) fn try_for_each<J: Send, E: Send>(
+    threads: usize,
+    jobs: impl Iterator<Item = J> + Send,
+    work: impl Fn(J) -> Result<(), E> + Sync,
+) -> Result<(), (usize, E)> {
+    let failed = Mutex::new(None::<(usize, E)>);
+    let goes_on = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+    let jobs = jobs.enumerate().take_while(|_| goes_on());
+    for_each(threads, jobs, |(): &mut (), (number, job)| {
+        if let Err(error) = work(job) {
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            if failed.as_ref().is_none_or(|(other, _)| number < *other) {
+                *failed = Some((number, error));
+            }
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// The number of threads to give whole jobs to, where each job could also use several: 1 if the
+/// jobs go faster one by one, each on all of its threads.
+pub(crate) fn across(efforts: impl Iterator<Item = Effort>) -> usize {
+    across_with(efforts, Effort::threads_now)
+}
+
+fn across_with(efforts: impl Iterator<Item = Effort>, threads: impl Fn(&Effort) -> usize) -> usize {
+    let (mut count, mut all, mut inner) = (0, Effort::default(), 1);
+    for effort in efforts {
+        count += 1;
+        all.nanoseconds += effort.nanoseconds;
+        all.bytes += effort.bytes;
+        inner = inner.max(threads(&effort));
+    }
+    let across = if count > 1 { threads(&all).min(count) } else { 1 };
+    if across > inner { across } else { 1 }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::HashSet;
@@ -359,6 +400,39 @@ pub(crate) mod tests {
             }
             let longer = Effort { nanoseconds: 1.3 * load.nanoseconds, bytes: 1.3 * load.bytes };
             assert!(longer.threads(128) >= load.threads(128), "{load:?}");
+        }
+    }
+
+    /// Short jobs go side by side, and long ones one after the other, each on all threads.
+    #[test]
+    fn short_jobs_go_side_by_side() {
+        for (what, nanoseconds, count, least, most) in [
+            ("one short job", 20e3, 1, 1, 1),
+            ("many short jobs", 20e3, 1000, 2, 8),
+            ("two long jobs", 60e6, 2, 1, 1),
+            ("no job", 0.0, 0, 1, 1),
+        ] {
+            let efforts = std::iter::repeat_n(Effort::of_work(nanoseconds), count);
+            let found = across_with(efforts, |effort| effort.threads(8));
+            assert!((least..=most).contains(&found), "{what}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_first_failure_is_returned() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        for threads in [1, 4] {
+            let done = Mutex::new(HashSet::new());
+            let result = pool.install(|| {
+                try_for_each(threads, 0..1000, |job| {
+                    done.lock().unwrap().insert(job);
+                    if job % 100 == 37 { Err(job * 10) } else { Ok(()) }
+                })
+            });
+            assert_eq!(result, Err((37, 370)));
+            let done = done.into_inner().unwrap();
+            assert!((0..37).all(|job| done.contains(&job)) && done.len() < 100, "{done:?}");
+            assert_eq!(try_for_each(threads, 0..9, |_| Ok::<(), ()>(())), Ok(()));
         }
     }
 

@@ -219,14 +219,6 @@ impl<'a, P: Number> ImageViewMut<'a, P> {
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
     }
-}
-
-impl<'a, P: Pixel> ImageViewMut<'a, P> {
-    /// A view of pinned memory, with contiguous rows.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
-        Self { data, shape, stride: shape.row_len(), pinned: true }
-    }
 
     /// The same view with a shorter lifetime.
     pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
@@ -246,6 +238,14 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         let (stride, row_len) = (self.stride, self.shape.row_len());
         let bands = self.data.chunks_mut(stride.saturating_mul(rows));
         bands.map(move |band| band.chunks_mut(stride).map(|row| &mut row[..row_len]).collect())
+    }
+}
+
+impl<'a, P: Pixel> ImageViewMut<'a, P> {
+    /// A view of pinned memory, with contiguous rows.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
+        Self { data, shape, stride: shape.row_len(), pinned: true }
     }
 }
 

@@ -72,31 +72,80 @@ impl Plan {
         run_views(&steps, src, dst)
     }
 
-    /// As [`Plan::run_f64`], for arrays of rows, columns and channels, of which the last is alpha
-    /// if a mode is given. For the Python package.
+    /// As [`Plan::run_f64`], for many pictures, whose sizes may differ. Small ones are filtered
+    /// side by side, each on one thread.
+    ///
+    /// ```
+    /// use apron::{Filter, ImageView, ImageViewMut, Plan};
+    ///
+    /// let plan = Plan::builder(Filter::box_filter(3, 1)?).build()?;
+    /// let (one, two) = ([1.0f64, 2.0, 3.0], [10.0f64, 40.0]);
+    /// let (mut of_one, mut of_two) = ([0.0f64; 3], [0.0f64; 2]);
+    /// plan.run_f64_batch(&mut [
+    ///     (ImageView::new(&one, 3, 1, 1)?, ImageViewMut::new(&mut of_one, 3, 1, 1)?),
+    ///     (ImageView::new(&two, 2, 1, 1)?, ImageViewMut::new(&mut of_two, 2, 1, 1)?),
+    /// ])?;
+    /// assert!((of_one[1] - 2.0).abs() < 1e-15 && (of_two[0] - 30.0).abs() < 1e-14);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As for [`Plan::run_f64`].
+    /// [`Error::InBatch`] names the first picture that could not be filtered, and gives the error
+    /// of [`Plan::run_f64`]. The pictures before it are done.
+    pub fn run_f64_batch<S: Number, D: Number>(
+        &self,
+        pictures: &mut [(ImageView<'_, S>, ImageViewMut<'_, D>)],
+    ) -> Result<()> {
+        let arrays = |(src, dst): &mut (ImageView<'_, S>, ImageViewMut<'_, D>)| {
+            (Array::of(src), Array::of_mut(dst))
+        };
+        let arrays: Vec<_> = pictures.iter_mut().map(arrays).collect();
+        // SAFETY: the views describe memory that is there, and by Rust's borrowing rules they have
+        // no byte in common.
+        unsafe { self.run_arrays(&arrays, None) }
+    }
+
+    /// As [`Plan::run_f64_batch`], for arrays of rows, columns and channels, of which the last is
+    /// alpha if a mode is given. For the Python package.
+    ///
+    /// # Errors
+    /// As for [`Plan::run_f64_batch`].
     ///
     /// # Safety
-    /// As for [`passes::filter`]; both arrays have three axes, and no extent is 0.
+    /// As for [`passes::filter`]; all arrays have three axes, no extent is 0, and no target has a
+    /// byte in common with another array.
     #[doc(hidden)]
-    pub unsafe fn run_arrays(
-        &self,
-        source: &Array,
-        target: &Array,
-        alpha: Option<Alpha>,
-    ) -> Result<()> {
-        let channels = source.shape[2];
-        let filtered = match alpha {
-            Some(mode) => {
-                check_alpha(channels)?;
-                mode.channels_of(self, channels)?
-            }
-            None => Channels::First(channels),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { run(&[(self, filtered)], source, target) }
+    pub unsafe fn run_arrays(&self, arrays: &[(Array, Array)], alpha: Option<Alpha>) -> Result<()> {
+        let taps = self.multiplications();
+        let efforts = arrays.iter().map(|(source, _)| {
+            let values = source.shape.iter().map(|&extent| extent as f64).product::<f64>();
+            Effort::of_work(values * taps as f64 * ADDITION)
+        });
+        let threads = threads::across(efforts);
+        let done = threads::try_for_each(threads, arrays.iter(), |(source, target)| {
+            let channels = source.shape[2];
+            let filtered = match alpha {
+                Some(mode) => {
+                    check_alpha(channels)?;
+                    mode.channels_of(self, channels)?
+                }
+                None => Channels::First(channels),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { run(&[(self, filtered)], source, target) }
+        });
+        // Of this thread's call, some arrays or all may have been filtered by others.
+        super::ran::keep_in_f64([self.number].into_iter());
+        done.map_err(|(picture, error)| Error::InBatch { picture, error: Box::new(error) })
+    }
+
+    /// Multiplications for each value in f64, about.
+    fn multiplications(&self) -> usize {
+        let (cols, rows) = (self.filter.cols(), self.filter.rows());
+        match Products::of(&self.filter, self.variant) {
+            Ok(Some(products)) => products.terms.len() * (cols + rows),
+            _ => cols.saturating_mul(rows),
+        }
     }
 
     /// # Errors

@@ -1,5 +1,6 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
+pub(crate) mod adjoint;
 mod alpha;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to choose"))]
 pub(crate) mod auto;

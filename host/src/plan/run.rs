@@ -1,5 +1,7 @@
 //! Runs over pictures in the host's memory.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::auto::Where;
 use super::engines::On;
 use super::place::{CallSize, run};
@@ -14,7 +16,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::problem::Place;
 use crate::progress::{Call, Stage};
-use crate::threads::Effort;
+use crate::threads::{self, Effort};
 use crate::{Error, Family, Result};
 
 /// How many times as long as other direct sums those weighted by alpha take, about.
@@ -233,28 +235,9 @@ impl Plan {
         let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
         run(&[(self, channels)], &CallSize::of(kinds, &seen), |place, launched| {
             match self.on(place)? {
-                On::Cpu(engine) => {
-                    let mut before = 0;
-                    for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                        let (shape, pixels) = (src.shape(), pixels(src.shape()));
-                        let (channels, stage) =
-                            (Channels::First(shape.channels), call.stage(before, pixels));
-                        self.family_on_cpu(engine, shape, shape.channels, kinds)
-                            .and_then(|family| {
-                                self.run_on_cpu(
-                                    (engine, &launched[0]),
-                                    family,
-                                    channels,
-                                    src,
-                                    dst,
-                                    stage,
-                                )
-                            })
-                            .map_err(|error| in_batch((number, error)))?;
-                        before += pixels;
-                    }
-                    Ok(())
-                }
+                On::Cpu(engine) => self
+                    .run_all_on_cpu((engine, &launched[0]), kinds, &mut pictures[..right], &call)
+                    .map_err(in_batch),
                 #[cfg(feature = "gpu")]
                 On::Gpu(gpus) => {
                     let pictures = pictures[..right].iter_mut();
@@ -270,6 +253,47 @@ impl Plan {
         })?;
         call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
+    }
+
+    /// Filters pictures on the CPU: small ones side by side, each on one thread.
+    ///
+    /// # Errors
+    /// The first picture that failed, and its error.
+    fn run_all_on_cpu(
+        &self,
+        (engine, launched): (&cpu::Engine, &Launched),
+        kinds: (Scalar, Scalar),
+        pictures: &mut [(StoredView<'_>, StoredViewMut<'_>)],
+        call: &Call<'_>,
+    ) -> Result<(), (usize, Error)> {
+        let mut jobs = Vec::with_capacity(pictures.len());
+        let mut refused = Ok(());
+        for (number, (src, dst)) in pictures.iter_mut().enumerate() {
+            let shape = src.shape();
+            match self.family_on_cpu(engine, shape, shape.channels, kinds) {
+                Ok(family) => jobs.push((family, src, dst)),
+                Err(error) => {
+                    refused = Err((number, error));
+                    break;
+                }
+            }
+        }
+        let efforts = jobs.iter().map(|(family, src, _)| {
+            let shape = src.shape();
+            self.effort(*family, Channels::First(shape.channels), shape, kinds)
+        });
+        let threads = threads::across(efforts);
+        let finished = AtomicU64::new(0);
+        threads::try_for_each(threads, jobs.into_iter(), |(family, src, dst)| {
+            let (shape, pixels) = (src.shape(), pixels(src.shape()));
+            // Pictures side by side are reported when they are finished.
+            let within = if threads > 1 { 0 } else { pixels };
+            let stage = call.stage(finished.load(Ordering::Relaxed), within);
+            let channels = Channels::First(shape.channels);
+            self.run_on_cpu((engine, launched), family, channels, src, dst, stage)?;
+            call.reach(finished.fetch_add(pixels, Ordering::Relaxed) + pixels)
+        })?;
+        refused
     }
 
     /// What a picture takes on the CPU.
@@ -290,5 +314,94 @@ impl Plan {
         let effort = effort(&problem, family);
         let times = times * self.times_masked(kinds.0) * self.times_light();
         Effort { nanoseconds: times * effort.nanoseconds, ..effort }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::{Arc, Mutex};
+
+    use crate::{Border, Device, Error, Filter, Image, Plan, Progress};
+
+    /// Small pictures on four threads have the results of single calls, in f32 and in f64, and
+    /// their pixels are counted as they are finished.
+    #[test]
+    fn pictures_side_by_side_are_as_alone() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = {
+            let told = told.clone();
+            move |progress: Progress| {
+                told.lock().unwrap().push((progress.done, progress.total));
+                ControlFlow::Continue(())
+            }
+        };
+        let filter = Filter::gaussian(2.0).unwrap();
+        let builder = Plan::builder(&filter).border(Border::Wrap).device(Device::Cpu);
+        let plan = builder.clone().progress(tell).build().unwrap();
+        let alone = builder.build().unwrap();
+        let value = |number: usize, at: usize| ((number * 7919 + at * 31) % 251) as f32;
+        let sources: Vec<Image<f32>> = (0..40)
+            .map(|number| {
+                let (width, height) = (50 + number, 60 - number);
+                let values = (0..width * height * 3).map(|at| value(number, at)).collect();
+                Image::from_vec(values, width, height, 3).unwrap()
+            })
+            .collect();
+        let mut results = sources.clone();
+        let mut batch: Vec<_> = sources
+            .iter()
+            .zip(&mut results)
+            .map(|(src, dst)| (src.view(), dst.view_mut()))
+            .collect();
+        let doubled = |image: &Image<f32>| {
+            let values = image.as_slice().iter().map(|&value| f64::from(value)).collect();
+            let shape = image.shape();
+            Image::<f64>::from_vec(values, shape.width, shape.height, 3).unwrap()
+        };
+        let doubles: Vec<_> = sources.iter().map(doubled).collect();
+        let mut of_doubles = doubles.clone();
+        let mut batch_f64: Vec<_> = doubles
+            .iter()
+            .zip(&mut of_doubles)
+            .map(|(src, dst)| (src.view(), dst.view_mut()))
+            .collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        pool.install(|| {
+            plan.run_batch(&mut batch).unwrap();
+            alone.run_f64_batch(&mut batch_f64).unwrap();
+        });
+        for number in 0..sources.len() {
+            assert_eq!(results[number], alone.filter(&sources[number]).unwrap(), "{number}");
+            let mut expected = doubles[number].clone();
+            alone.run_f64(&doubles[number].view(), &mut expected.view_mut()).unwrap();
+            assert_eq!(of_doubles[number], expected, "{number}");
+        }
+        let told = told.lock().unwrap();
+        let all: usize = sources.iter().map(|image| image.as_slice().len() / 3).sum();
+        assert_eq!(told.last(), Some(&(all as u64, all as u64)));
+        assert!(told.is_sorted() && told.len() > 20, "{told:?}");
+    }
+
+    #[test]
+    fn a_batch_names_the_picture_that_failed() {
+        let plan =
+            Plan::builder(Filter::box_filter(3, 3).unwrap()).device(Device::Cpu).build().unwrap();
+        let source = Image::from_vec(vec![9.0f64; 20], 5, 4, 1).unwrap();
+        let large = Image::from_vec(vec![i64::MAX; 20], 5, 4, 1).unwrap();
+        let mut results = vec![source.clone(); 3];
+        let mut narrow = Image::<f64>::zeroed(4, 4, 1).unwrap();
+        let [one, two, three] = &mut results[..] else { unreachable!() };
+        let mut batch = [
+            (source.view(), one.view_mut()),
+            (source.view(), narrow.view_mut()),
+            (source.view(), two.view_mut()),
+        ];
+        let error = plan.run_f64_batch(&mut batch).unwrap_err();
+        assert!(matches!(error, Error::InBatch { picture: 1, .. }), "{error}");
+        let mut batch = [(large.view(), three.view_mut())];
+        let error = plan.run_f64_batch(&mut batch).unwrap_err();
+        assert!(matches!(error, Error::InBatch { picture: 0, .. }), "{error}");
+        assert!(error.to_string().contains("row 0, column 0"), "{error}");
     }
 }
