@@ -77,24 +77,43 @@ pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
     })
 }
 
-/// Height, width and channels of a shape, and the strides of these three axes.
+/// The meaning of an array's axes.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Axes {
+    /// One image: rows and columns, or with channels on this one of three axes.
+    One(isize),
+    /// Images, rows, columns and channels, in this order.
+    Many,
+}
+
+impl From<Option<isize>> for Axes {
+    /// The axis of the channels of one image; `None` for many images.
+    fn from(axis: Option<isize>) -> Self {
+        axis.map_or(Self::Many, Self::One)
+    }
+}
+
+/// Images, height, width and channels of a shape, and the strides of these four axes.
 ///
 /// # Errors
-/// `ValueError` unless the array has two dimensions, or three of which `axis` is one.
+/// `ValueError` unless one image has two dimensions, or three of which its axis is one, and many
+/// images have four.
 pub(crate) fn dims<T: Copy>(
     shape: &[usize],
     strides: &[T],
-    axis: isize,
+    axes: Axes,
     one: T,
-) -> PyResult<([usize; 3], [T; 3])> {
+) -> PyResult<([usize; 4], [T; 4])> {
     if shape.contains(&0) {
         return Err(PyValueError::new_err(format!(
             "the image's shape is {shape:?}: every extent must be at least 1"
         )));
     }
-    match *shape {
-        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
-        [_, _, _] => {
+    match (shape, axes) {
+        (&[height, width], Axes::One(_)) => {
+            Ok(([1, height, width, 1], [one, strides[0], strides[1], one]))
+        }
+        (&[_, _, _], Axes::One(axis)) => {
             let channels = match axis {
                 -3..=2 => axis.rem_euclid(3) as usize,
                 _ => {
@@ -104,28 +123,43 @@ pub(crate) fn dims<T: Copy>(
                 }
             };
             let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
-            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
+            Ok((
+                [1, shape[y], shape[x], shape[channels]],
+                [one, strides[y], strides[x], strides[channels]],
+            ))
         }
+        (&[images, height, width, channels], Axes::Many) => Ok((
+            [images, height, width, channels],
+            [strides[0], strides[1], strides[2], strides[3]],
+        )),
         _ => {
             let dims = shape.len();
             Err(PyValueError::new_err(format!(
-                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
+                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels), or \
+                 layout= \"nhwc\", \"nchw\" or \"nhw\" for a batch of images"
             )))
         }
     }
 }
 
-/// An array as rows, columns and channels.
+/// An array's images, each as rows, columns and channels.
 ///
 /// # Errors
 /// As for [`dims`].
-pub(crate) fn picture(
+pub(crate) fn pictures(
     array: &Bound<'_, PyUntypedArray>,
     kind: Kind,
-    axis: isize,
-) -> PyResult<Array> {
-    let (shape, strides) = dims(array.shape(), array.strides(), axis, kind.size as isize)?;
-    Ok(Array { data: address(array), kind, shape: shape.to_vec(), strides: strides.to_vec() })
+    axes: Axes,
+) -> PyResult<Vec<Array>> {
+    let ([images, shape @ ..], [image, strides @ ..]) =
+        dims(array.shape(), array.strides(), axes, kind.size as isize)?;
+    let picture = |number: usize| Array {
+        data: address(array).wrapping_offset(number as isize * image),
+        kind,
+        shape: shape.to_vec(),
+        strides: strides.to_vec(),
+    };
+    Ok((0..images).map(picture).collect())
 }
 
 /// Whether extents and strides ensure that no two values share a byte.

@@ -13,15 +13,16 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
-use crate::array::dims;
+use crate::array::{Axes, dims};
 use crate::dlpack;
 use crate::filter::error;
 use crate::plan::Plan;
 
-/// An image in a GPU's memory, described for kernels.
+/// Images in a GPU's memory, described for kernels.
 struct Described {
     address: u64,
     scalar: Scalar,
+    images: usize,
     shape: Shape,
     strides: Strides,
 }
@@ -33,25 +34,30 @@ impl Described {
         kind: &str,
         shape: &[usize],
         strides: &[i64],
-        axis: isize,
+        axes: Axes,
     ) -> PyResult<Self> {
         let scalar = scalar(kind)?;
-        let ([height, width, channels], [row, pixel, channel]) =
-            dims(shape, strides, axis, scalar.bytes() as i64)?;
+        let ([images, height, width, channels], [image, row, pixel, channel]) =
+            dims(shape, strides, axes, scalar.bytes() as i64)?;
         let pixel = i32::try_from(pixel).map_err(|_| {
             PyValueError::new_err(format!(
                 "the pixels of a row are {pixel} bytes apart: at most 2 GiB"
             ))
         })?;
         let shape = Shape { width, height, channels };
-        Ok(Self { address, scalar, shape, strides: Strides { row, pixel, channel, image: 0 } })
+        let image = if images == 1 { 0 } else { image };
+        Ok(Self { address, scalar, images, shape, strides: Strides { row, pixel, channel, image } })
     }
 }
 
-/// A type that kernels take, from its letter and size as in NumPy's `typestr`.
-fn scalar(kind: &str) -> PyResult<Scalar> {
+/// A type that kernels take, from its letter and size as in NumPy's `typestr`; `None` for others.
+pub(crate) fn scalar_of(kind: &str) -> Option<Scalar> {
     let numpy = kind.trim_start_matches(['<', '|', '=']);
-    Scalar::ALL.iter().copied().find(|scalar| scalar.numpy() == numpy).ok_or_else(|| {
+    Scalar::ALL.iter().copied().find(|scalar| scalar.numpy() == numpy)
+}
+
+fn scalar(kind: &str) -> PyResult<Scalar> {
+    scalar_of(kind).ok_or_else(|| {
         PyTypeError::new_err(format!(
             "the device array's type is {kind}: uint8, uint16, float16 or float32 is needed; other numbers are filtered in float64 on \
              the CPU, as NumPy's arrays"
@@ -65,7 +71,7 @@ fn kind(scalar: Scalar) -> String {
 }
 
 /// Another library's description of an array: address, type, shape, and strides in bytes.
-type Foreign = (u64, String, Vec<usize>, Vec<i64>);
+pub(crate) type Foreign = (u64, String, Vec<usize>, Vec<i64>);
 
 /// A stream of another library, with its scratch memory.
 struct Known {
@@ -117,7 +123,8 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
 }
 
 /// Enqueues the filtering of one device array into another in a stream of their library. Without a
-/// stream, filters in one of apron's and waits for it.
+/// stream, filters in one of apron's and waits for it. Without an axis of channels, the arrays hold
+/// images, rows, columns and channels.
 #[pyfunction]
 #[pyo3(name = "enqueue", signature = (plan, device, source, target, axis, stream, owner))]
 #[expect(clippy::too_many_arguments, reason = "two arrays and a stream, as Python tells them")]
@@ -127,12 +134,12 @@ pub(crate) fn enqueue_foreign(
     device: u32,
     source: Foreign,
     target: Foreign,
-    axis: isize,
+    axis: Option<isize>,
     stream: Option<u64>,
     owner: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let of = |(address, kind, shape, strides): &Foreign| {
-        Described::new(*address, kind, shape, strides, axis)
+        Described::new(*address, kind, shape, strides, axis.into())
     };
     let gpu = Gpu::open(device).map_err(error)?;
     let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
@@ -168,7 +175,7 @@ fn enqueue(
                     source.address,
                     kind(source),
                     source.shape,
-                    1,
+                    source.images,
                     0..height,
                 )?,
                 DeviceViewMut::from_raw(
@@ -176,7 +183,7 @@ fn enqueue(
                     target.address,
                     kind(target),
                     target.shape,
-                    1,
+                    target.images,
                     0..height,
                 )?,
             )
@@ -227,31 +234,41 @@ pub(crate) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// A new array of two or three dimensions with undefined values. The rows of an image hold its
-    /// rows, or the rows of all planes if channels are the first axis.
+    /// A new array of two to four dimensions with undefined values. Its last axis are the values
+    /// of a row: pixels with their channels, or the pixels of a plane.
     fn new(gpu: &Gpu, scalar: Scalar, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
-        let ([height, width, channels], _) = dims(&shape, &vec![0; shape.len()], axis, 0)?;
-        let planar = match (shape.len(), axis) {
-            (2, _) | (_, -1 | 2) => false,
-            (_, -3 | 0) => true,
+        if shape.contains(&0) || !(2..=4).contains(&shape.len()) {
+            return Err(PyValueError::new_err(format!(
+                "the shape is {shape:?}: 2 to 4 extents of at least 1 are needed"
+            )));
+        }
+        let dims = shape.len();
+        // Axes that lie in one row of memory.
+        let inner = match (dims, axis) {
+            (2, _) | (3, -3 | 0) | (4, -3 | 1) => 1,
+            (3, -1 | 2) | (4, -1 | 3) => 2,
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "axis is {axis}: the first or the last axis of a new device array is needed"
+                    "axis is {axis}: the channels of a new device array are before its rows and \
+                     columns, or after them"
                 )));
             }
         };
-        let rows = if planar {
-            Shape { width, height: height * channels, channels: 1 }
-        } else {
-            Shape { width, height, channels }
+        let (outer, row) = shape.split_at(dims - inner);
+        let rows = Shape {
+            width: row[0],
+            height: outer.iter().fold(1, |rows, &extent| rows.saturating_mul(extent)),
+            channels: row.get(1).copied().unwrap_or(1),
         };
         let image = gpu.image_of(rows, scalar, Layout::Interleaved).map_err(error)?;
-        let (value, row) = (scalar.bytes() as i64, image.strides().row);
-        let strides = match (shape.len(), planar) {
-            (2, _) => vec![row, value],
-            (_, true) => vec![row * height as i64, row, value],
-            (_, false) => vec![row, value * channels as i64, value],
-        };
+        let mut strides = vec![scalar.bytes() as i64; dims];
+        for at in (0..dims - 1).rev() {
+            strides[at] = if at + 1 == dims - inner {
+                image.strides().row
+            } else {
+                strides[at + 1] * shape[at + 1] as i64
+            };
+        }
         let (address, device) = (image.address(), gpu.info().ordinal);
         Ok(Self {
             owner: Arc::new(Mutex::new(image)),
@@ -302,6 +319,8 @@ impl DeviceArray {
     fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let gpu = Gpu::open(self.device).map_err(error)?;
         let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
+        // Whatever the axes mean, a copy may take them as rows, columns and channels.
+        let axes = if self.shape.len() == 4 { Axes::Many } else { Axes::One(-1) };
         let identity = apron::Filter::identity();
         let device = apron::Device::Gpu(self.device);
         let plan =
@@ -310,14 +329,14 @@ impl DeviceArray {
             py,
             (&plan, Alpha::Filter),
             &gpu,
-            (&self.described(-1)?, &copy.described(-1)?),
+            (&self.described(axes)?, &copy.described(axes)?),
             None,
         )?;
         Ok(copy)
     }
 
-    fn described(&self, axis: isize) -> PyResult<Described> {
-        Described::new(self.address, &kind(self.scalar), &self.shape, &self.strides, axis)
+    fn described(&self, axes: Axes) -> PyResult<Described> {
+        Described::new(self.address, &kind(self.scalar), &self.shape, &self.strides, axes)
     }
 }
 

@@ -12,7 +12,11 @@ use crate::array;
 pub(crate) fn error(error: apron::Error) -> PyErr {
     use apron::Error;
     let text = error.to_string();
-    match error {
+    let cause = match &error {
+        Error::InBatch { error, .. } => error,
+        error => error,
+    };
+    match cause {
         Error::HostMemory { .. } | Error::DeviceMemory { .. } => PyMemoryError::new_err(text),
         Error::NoGpu { .. } | Error::NoSuchGpu { .. } | Error::Driver { .. } => {
             PyRuntimeError::new_err(text)

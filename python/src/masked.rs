@@ -5,7 +5,7 @@ use numpy::{PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::array;
+use crate::array::{self, Axes};
 use crate::filter::error;
 use crate::plan::{Layout, Plan, scalar};
 use crate::threads::without_lock;
@@ -27,7 +27,8 @@ impl Plan {
     /// Filters the known pixels of an image.
     pub(crate) fn masked(&self, py: Python<'_>, arrays: &Arrays<'_, '_>) -> PyResult<()> {
         let layout = |array: &Bound<'_, PyUntypedArray>| -> PyResult<Layout> {
-            let kind = scalar(&array.dtype()).map(|scalar| Layout::of(array, scalar, -1));
+            let kind =
+                scalar(&array.dtype()).map(|scalar| Layout::of(array, scalar, Axes::One(-1)));
             kind.transpose()?.flatten().ok_or_else(|| {
                 PyTypeError::new_err("an array is not in C's order, or of another type")
             })
@@ -49,8 +50,9 @@ impl Plan {
             array::number(&array.dtype())
                 .ok_or_else(|| PyTypeError::new_err("an array is of another type"))
         };
-        let source = array::picture(arrays.image, kind(arrays.image)?, -1)?;
-        let target = array::picture(arrays.result, kind(arrays.result)?, -1)?;
+        let of = |array, kind| array::pictures(array, kind, Axes::One(-1));
+        let source = of(arrays.image, kind(arrays.image)?)?.swap_remove(0);
+        let target = of(arrays.result, kind(arrays.result)?)?.swap_remove(0);
         // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep alive. The
         // caller promises that they share no byte, and that no other thread writes to them.
         let run = || unsafe {
@@ -76,11 +78,12 @@ impl Beside {
         unsafe {
             let mask = match &self.mask {
                 None => Mask::All,
-                Some(mask) if mask.scalar() == Scalar::U8 => mask.view::<u8>(0)?.into(),
-                Some(mask) => mask.view::<f32>(0)?.into(),
+                Some(mask) if mask.scalar() == Scalar::U8 => mask.view::<u8>(0, 0)?.into(),
+                Some(mask) => mask.view::<f32>(0, 0)?.into(),
             };
-            let weights = self.weights.as_ref().map(|weights| weights.view_mut(0)).transpose()?;
-            let known = self.known.as_ref().map(|known| known.view_mut(0)).transpose()?;
+            let weights =
+                self.weights.as_ref().map(|weights| weights.view_mut(0, 0)).transpose()?;
+            let known = self.known.as_ref().map(|known| known.view_mut(0, 0)).transpose()?;
             Ok((mask, Coverage { weights, known }))
         }
     }
@@ -95,7 +98,7 @@ fn run<S: Pixel, D: Pixel>(
     // SAFETY: as in [`Plan::masked`].
     unsafe {
         let (mask, coverage) = beside.views()?;
-        let mut dst: ImageViewMut<'_, D> = target.view_mut(0)?;
-        plan.run_masked_with(&source.view::<S>(0)?, mask, &mut dst, coverage)
+        let mut dst: ImageViewMut<'_, D> = target.view_mut(0, 0)?;
+        plan.run_masked_with(&source.view::<S>(0, 0)?, mask, &mut dst, coverage)
     }
 }

@@ -1,19 +1,23 @@
 //! The class `Plan`, and its calls with NumPy's arrays.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use apron::{
-    Accuracy, Alpha, Border, Device, ImageView, ImageViewMut, Light, Nan, Pixel, Scalar, Variant,
-    with_pixels,
+    Accuracy, Adjoint, Alpha, Border, Device, ImageView, ImageViewMut, Light, Nan, Number, Pixel,
+    Scalar, Variant, with_pixels,
 };
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
-use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{
+    PyArrayDescr, PyArrayDescrMethods, PyReadonlyArray3, PyReadwriteArray3, PyUntypedArray,
+    PyUntypedArrayMethods,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyEllipsis};
 
-use crate::array::{self, dims};
+use crate::array::{self, Axes, dims};
+use crate::device::{Foreign, scalar_of};
 use crate::filter::{Filter, error};
 use crate::masked::Arrays;
 use crate::threads::without_lock;
@@ -84,6 +88,8 @@ pub(crate) struct Plan {
     unknown: f64,
     /// The text of the light, unless values are filtered as they are stored.
     linear: Option<String>,
+    /// Computed on first use.
+    adjoint: OnceLock<Arc<Adjoint>>,
 }
 
 /// The text of the light that the user gave.
@@ -154,6 +160,7 @@ impl Plan {
             .light(linear.as_deref().map(parsed::<Light>).transpose()?.unwrap_or_default());
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
         let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
+        let adjoint = OnceLock::new();
         Ok(Self {
             plan,
             alpha,
@@ -166,6 +173,7 @@ impl Plan {
             nan,
             unknown,
             linear,
+            adjoint,
         })
     }
 
@@ -191,6 +199,7 @@ impl Plan {
             nan: self.nan,
             unknown: self.unknown,
             linear: self.linear.clone(),
+            adjoint: self.adjoint.clone(),
         })
     }
 
@@ -366,16 +375,75 @@ impl Plan {
             out.map(|out| out.cast_exact::<PyUntypedArray>()),
         ) {
             let out = out.and_then(|out| out.cast_exact::<PyUntypedArray>().ok());
-            if let Some(result) = slf.get().on_host(src, out, axis, dtype)? {
-                return Ok(result);
-            }
-            if let Some(result) = slf.get().in_f64(src, out, axis, dtype)? {
+            if let Some(result) = slf.get().filtered(src, out, Axes::One(axis), dtype)? {
                 return Ok(result);
             }
         }
         static OTHERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let others = OTHERS.import(slf.py(), "apron._arrays", "call")?;
         others.call1((slf, image, out, axis, dtype))
+    }
+
+    /// Filters many images: arrays of images, rows, columns and channels. None if the types need a
+    /// conversion.
+    #[pyo3(signature = (image, out, dtype))]
+    fn _batch<'py>(
+        &self,
+        image: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.filtered(image, out, Axes::Many, dtype)
+    }
+
+    /// Filters from one array of another library in host memory into another. Without an axis of
+    /// channels, the arrays hold images, rows, columns and channels. False if the arrays need a
+    /// conversion or a copy.
+    #[pyo3(signature = (source, target, axis))]
+    fn _filter_at(
+        &self,
+        py: Python<'_>,
+        source: Foreign,
+        target: Foreign,
+        axis: Option<isize>,
+    ) -> PyResult<bool> {
+        let of = |(address, kind, shape, strides): Foreign| -> PyResult<Option<Layout>> {
+            let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
+            let data = std::ptr::with_exposed_provenance_mut(address as usize);
+            scalar_of(&kind)
+                .map_or(Ok(None), |scalar| Layout::new(data, scalar, &shape, &strides, axis.into()))
+        };
+        let (Some(source), Some(target)) = (of(source)?, of(target)?) else { return Ok(false) };
+        let takes = target.scalar == source.scalar || target.scalar == Scalar::F32;
+        let alpha = self.mode(source.channels) != Alpha::Filter && !source.interleaved;
+        if !takes || alpha || !target.is_like(&source) || source.overlaps(&target) {
+            return Ok(false);
+        }
+        self.run(py, &source, &target)?;
+        Ok(true)
+    }
+
+    /// Filters images with the adjoint: float32 or float64 arrays of images, rows and columns, in
+    /// C's order.
+    #[pyo3(signature = (source, target))]
+    fn _adjoint(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        target: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let adjoint = match self.adjoint.get() {
+            Some(adjoint) => adjoint,
+            None => {
+                let made = Arc::new(self.plan.adjoint().map_err(error)?);
+                self.adjoint.get_or_init(|| made)
+            }
+        };
+        if let (Ok(source), Ok(target)) = (source.extract(), target.extract()) {
+            return transposed::<f32>(py, (source, target), |batch| adjoint.run_batch(batch));
+        }
+        let (source, target) = (source.extract()?, target.extract()?);
+        transposed::<f64>(py, (source, target), |batch| adjoint.run_f64_batch(batch))
     }
 
     /// Filters the known pixels of an image. All arrays have rows, columns and channels, in C's
@@ -394,12 +462,26 @@ impl Plan {
 }
 
 impl Plan {
+    /// Filters NumPy's arrays. Returns `None` for types that need a conversion.
+    fn filtered<'py>(
+        &self,
+        src: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        axes: Axes,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.on_host(src, out, axes, dtype)? {
+            None => self.in_f64(src, out, axes, dtype),
+            found => Ok(found),
+        }
+    }
+
     /// Filters an array of a type that kernels take. Returns `None` for other types.
     fn on_host<'py>(
         &self,
         src: &Bound<'py, PyUntypedArray>,
         out: Option<&Bound<'py, PyUntypedArray>>,
-        axis: isize,
+        axes: Axes,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = src.py();
@@ -420,26 +502,26 @@ impl Plan {
         if let Some(out) = out {
             check_output(src, out)?;
         }
-        let Some(source) = Layout::of(src, from, axis)? else {
-            return self.on_copy(src, out, axis, dtype);
+        let Some(source) = Layout::of(src, from, axes)? else {
+            return self.on_copy(src, out, axes, dtype);
         };
         if self.mode(source.channels) != Alpha::Filter && !source.interleaved {
-            return self.on_pixels(src, out, axis, wanted);
+            return self.on_pixels(src, out, axes, wanted);
         }
         // Write to the output itself if it holds rows of pixels in memory order and does not
         // overlap the source.
         if let Some(out) = out
             && let Some(target) =
-                Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
+                Layout::of(out, to, axes)?.filter(|target| target.is_like(&source))
             && !array::overlap(src, out)
         {
             self.run(py, &source, &target)?;
             return Ok(Some(out.as_any().clone()));
         }
         let result = like(src, wanted)?;
-        let Some(target) = Layout::of(&result, to, axis)?.filter(|target| target.is_like(&source))
+        let Some(target) = Layout::of(&result, to, axes)?.filter(|target| target.is_like(&source))
         else {
-            return self.on_copy(src, out, axis, dtype);
+            return self.on_copy(src, out, axes, dtype);
         };
         self.run(py, &source, &target)?;
         Ok(Some(match out {
@@ -456,11 +538,11 @@ impl Plan {
         &self,
         src: &Bound<'py, PyUntypedArray>,
         out: Option<&Bound<'py, PyUntypedArray>>,
-        axis: isize,
+        axes: Axes,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let copy = src.py().import("numpy")?.call_method1("copy", (src, "C"))?;
-        self.on_host(copy.cast()?, out, axis, dtype)
+        self.on_host(copy.cast()?, out, axes, dtype)
     }
 
     /// Filters a copy with interleaved channels: an alpha mode filters the channels of a pixel
@@ -469,10 +551,14 @@ impl Plan {
         &self,
         src: &Bound<'py, PyUntypedArray>,
         out: Option<&Bound<'py, PyUntypedArray>>,
-        axis: isize,
+        axes: Axes,
         wanted: Bound<'py, PyArrayDescr>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = src.py();
+        let (axis, interleaved) = match axes {
+            Axes::One(axis) => (axis, Axes::One(-1)),
+            Axes::Many => (-1, Axes::Many),
+        };
         let numpy = py.import("numpy")?;
         let moved = |array: &Bound<'py, PyAny>, from: isize, to: isize| {
             numpy.call_method1(
@@ -481,7 +567,9 @@ impl Plan {
             )
         };
         let pixels = moved(src.as_any(), axis, -1)?;
-        let Some(result) = self.on_host(pixels.cast()?, None, -1, Some(wanted.as_any()))? else {
+        let Some(result) =
+            self.on_host(pixels.cast()?, None, interleaved, Some(wanted.as_any()))?
+        else {
             return Ok(None);
         };
         let result = moved(&result, -1, axis)?;
@@ -505,7 +593,7 @@ impl Plan {
         &self,
         src: &Bound<'py, PyUntypedArray>,
         out: Option<&Bound<'py, PyUntypedArray>>,
-        axis: isize,
+        axes: Axes,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = src.py();
@@ -525,19 +613,20 @@ impl Plan {
         if let Some(out) = out {
             check_output(src, out)?;
         }
-        let source = array::picture(src, from, axis)?;
+        let sources = array::pictures(src, from, axes)?;
         let result = match out.filter(|out| array::is_apart(out) && !array::overlap(src, out)) {
             Some(out) => out.clone(),
             None => like(src, wanted)?,
         };
-        let target = array::picture(&result, to, axis)?;
-        let alpha = Some(self.mode(source.shape[2])).filter(|&mode| mode != Alpha::Filter);
+        let targets = array::pictures(&result, to, axes)?;
+        let alpha = Some(self.mode(sources[0].shape[2])).filter(|&mode| mode != Alpha::Filter);
+        let pictures: Vec<_> = sources.into_iter().zip(targets).collect();
         // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep alive. The
         // two arrays share no byte, and no two values of the result share a byte. The caller
         // promises that no other thread writes to the arrays meanwhile, as for every function of
         // NumPy that releases the lock.
-        without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?
-            .map_err(error)?;
+        without_lock(py, || unsafe { self.plan.run_arrays(&pictures, alpha) })?
+            .map_err(|found| error(if axes == Axes::Many { found } else { alone(found) }))?;
         Ok(Some(match out {
             Some(out) => {
                 if !out.is(&result) {
@@ -555,7 +644,16 @@ impl Plan {
             if target.scalar == source.scalar { run::<S, S> } else { run::<S, f32> }
         });
         let alpha = self.mode(source.channels);
-        without_lock(py, || run(&self.plan, source, target, alpha))?.map_err(error)
+        without_lock(py, || run(&self.plan, source, target, alpha))?
+            .map_err(|found| error(if source.images > 1 { found } else { alone(found) }))
+    }
+}
+
+/// The error of the only image of a batch.
+fn alone(error: apron::Error) -> apron::Error {
+    match error {
+        apron::Error::InBatch { error, .. } => *error,
+        error => error,
     }
 }
 
@@ -565,17 +663,55 @@ fn run<S: Pixel, D: Pixel>(
     target: &Layout,
     alpha: Alpha,
 ) -> apron::Result<()> {
-    for plane in 0..source.planes() {
-        // SAFETY: the caller of `Plan::run` keeps the arrays alive, and has checked that they share
-        // no byte. Python's caller promises that no other thread writes to them meanwhile, as for
-        // every function of NumPy that releases the lock.
-        let (src, mut dst) = unsafe { (source.view::<S>(plane)?, target.view_mut::<D>(plane)?) };
+    let planes = source.planes();
+    let parts = (0..source.images).flat_map(|image| (0..planes).map(move |plane| (image, plane)));
+    // SAFETY: the caller of `Plan::run` keeps the arrays alive, and has checked that they share no
+    // byte. Python's caller promises that no other thread writes to them meanwhile, as for every
+    // function of NumPy that releases the lock. Two parts of the target are views at the same time
+    // only if they share no byte, not even between their rows.
+    let views = |(image, plane)| unsafe {
+        Ok((source.view::<S>(image, plane)?, target.view_mut::<D>(image, plane)?))
+    };
+    if alpha == Alpha::Filter && source.images * planes > 1 && target.is_apart() {
+        return plan.run_batch(&mut parts.map(views).collect::<apron::Result<Vec<_>>>()?);
+    }
+    for part in parts {
+        let (src, mut dst) = views(part)?;
         match alpha {
             Alpha::Filter => plan.run(&src, &mut dst)?,
             alpha => plan.run_with_alpha(&src, &mut dst, alpha)?,
         }
     }
     Ok(())
+}
+
+/// Runs an adjoint over images, rows and columns.
+fn transposed<T: Number + numpy::Element>(
+    py: Python<'_>,
+    (source, mut target): (PyReadonlyArray3<'_, T>, PyReadwriteArray3<'_, T>),
+    run: impl FnOnce(&mut [(ImageView<'_, T>, ImageViewMut<'_, T>)]) -> apron::Result<()> + Send,
+) -> PyResult<()> {
+    let &[images, height, width] = source.shape() else { return Ok(()) };
+    if target.shape() != source.shape() {
+        return Err(PyValueError::new_err(format!(
+            "the images' shape is {:?} and the output's {:?}: they must be the same",
+            source.shape(),
+            target.shape()
+        )));
+    }
+    let (source, target) = (source.as_slice()?, target.as_slice_mut()?);
+    without_lock(py, || {
+        let len = height * width;
+        let mut batch = Vec::with_capacity(images);
+        for (src, dst) in source.chunks_exact(len.max(1)).zip(target.chunks_exact_mut(len.max(1))) {
+            batch.push((
+                ImageView::new(src, width, height, 1)?,
+                ImageViewMut::new(dst, width, height, 1)?,
+            ));
+        }
+        run(&mut batch)
+    })?
+    .map_err(error)
 }
 
 /// Parses an alpha mode that keeps the image's shape.
@@ -633,17 +769,19 @@ fn like<'py>(
     Ok(new.cast_into()?)
 }
 
-/// An array as a picture: rows of pixels with interleaved channels, or a plane for each channel.
+/// An array as images: rows of pixels with interleaved channels, or a plane for each channel.
 pub(crate) struct Layout {
     data: *mut u8,
     scalar: Scalar,
+    images: usize,
     pub(crate) height: usize,
     pub(crate) width: usize,
     pub(crate) channels: usize,
     interleaved: bool,
-    /// Bytes from one row to the next, and from one plane to the next.
+    /// Bytes from one row to the next, from one plane to the next, and from one image to the next.
     row: isize,
     plane: isize,
+    image: isize,
 }
 
 // SAFETY: a `Layout` only holds an address. Code that dereferences it states why that is allowed.
@@ -654,29 +792,41 @@ impl Layout {
     pub(crate) fn of(
         array: &Bound<'_, PyUntypedArray>,
         scalar: Scalar,
-        axis: isize,
+        axes: Axes,
+    ) -> PyResult<Option<Self>> {
+        Self::new(array::address(array), scalar, array.shape(), array.strides(), axes)
+    }
+
+    /// As [`Layout::of`], from the first value's address, and shape and strides in bytes.
+    fn new(
+        data: *mut u8,
+        scalar: Scalar,
+        shape: &[usize],
+        strides: &[isize],
+        axes: Axes,
     ) -> PyResult<Option<Self>> {
         let value = scalar.bytes() as isize;
-        let ([height, width, channels], [row, pixel, channel]) =
-            dims(array.shape(), array.strides(), axis, value)?;
+        let ([images, height, width, channels], [image, row, pixel, channel]) =
+            dims(shape, strides, axes, value)?;
         let (w, c) = (width as isize, channels as isize);
         let interleaved = (c == 1 || channel == value) && (w == 1 || pixel == c * value);
         let side_by_side = interleaved || w == 1 || pixel == value;
         let row_bytes = value * w * if interleaved { c } else { 1 };
         let row = if height == 1 { row_bytes } else { row };
-        let data = array::address(array);
-        let aligned =
-            data.addr().is_multiple_of(scalar.bytes()) && row % value == 0 && channel % value == 0;
+        let aligned = data.addr().is_multiple_of(scalar.bytes())
+            && [row, channel, image].iter().all(|stride| stride % value == 0);
         let fits = side_by_side && row >= row_bytes && aligned;
         Ok(fits.then_some(Self {
             data,
             scalar,
+            images,
             height,
             width,
             channels,
             interleaved,
             row,
             plane: channel,
+            image,
         }))
     }
 
@@ -685,11 +835,40 @@ impl Layout {
         self.channels == 1 || self.interleaved == other.interleaved
     }
 
+    /// Whether the bytes from the first value to the last overlap those of another layout.
+    fn overlaps(&self, other: &Self) -> bool {
+        let range = |layout: &Self| {
+            let shape = [layout.images, layout.planes(), layout.parts().2];
+            let strides = [layout.image, layout.plane, layout.scalar.bytes() as isize];
+            let (low, high) = array::span(&shape, &strides, layout.scalar.bytes());
+            let address = layout.data.addr() as isize;
+            (address + low, address + high)
+        };
+        let (one, other) = (range(self), range(other));
+        one.0 < other.1 && other.0 < one.1
+    }
+
+    /// Whether no two of its images and planes overlap, the bytes between their rows included.
+    fn is_apart(&self) -> bool {
+        let value = self.scalar.bytes();
+        let mut axes =
+            [(self.planes(), self.plane), (self.images, self.image)].map(|(len, stride)| {
+                if len > 1 { (stride.unsigned_abs(), len) } else { (usize::MAX, 1) }
+            });
+        axes.sort_unstable();
+        let mut covered = self.parts().2 * value;
+        axes.into_iter().filter(|&(_, len)| len > 1).all(|(stride, len)| {
+            let apart = stride >= covered;
+            covered += (len - 1) * stride;
+            apart
+        })
+    }
+
     pub(crate) fn scalar(&self) -> Scalar {
         self.scalar
     }
 
-    /// The number of pictures that a plan filters.
+    /// The number of pictures that a plan filters for each image.
     fn planes(&self) -> usize {
         if self.interleaved { 1 } else { self.channels }
     }
@@ -701,15 +880,21 @@ impl Layout {
         (channels, stride, stride * (self.height - 1) + self.width * channels)
     }
 
+    /// The address of a plane's first value.
+    fn address(&self, image: usize, plane: usize) -> *mut u8 {
+        self.data.wrapping_offset(image as isize * self.image + plane as isize * self.plane)
+    }
+
     /// # Safety
     /// For `'a`, the array must exist, its values must be of type `P`, and nobody may write to
     /// them.
     pub(crate) unsafe fn view<'a, P: Pixel>(
         &self,
+        image: usize,
         plane: usize,
     ) -> apron::Result<ImageView<'a, P>> {
         let (channels, stride, len) = self.parts();
-        let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
+        let data = self.address(image, plane).cast();
         // SAFETY: the rows are inside the array. Its address and strides are multiples of a value's
         // size.
         let values = unsafe { std::slice::from_raw_parts(data, len) };
@@ -721,10 +906,11 @@ impl Layout {
     /// these values or the bytes between the rows.
     pub(crate) unsafe fn view_mut<'a, P: Pixel>(
         &self,
+        image: usize,
         plane: usize,
     ) -> apron::Result<ImageViewMut<'a, P>> {
         let (channels, stride, len) = self.parts();
-        let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
+        let data = self.address(image, plane).cast();
         // SAFETY: as in `view`.
         let values = unsafe { std::slice::from_raw_parts_mut(data, len) };
         ImageViewMut::with_stride(values, self.width, self.height, channels, stride)

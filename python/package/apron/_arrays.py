@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from . import _apron
+from . import _apron, _layouts
 from ._inputs import CUDA, as_array, check, is_on_device
 
 _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float32}
@@ -31,7 +31,7 @@ def call(plan, image, out, axis, dtype):
     if isinstance(image, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
         base, target = np.asarray(image), None if out is None else np.asarray(out)
         if base is image and target is out:
-            return _converted(plan, image, out, axis, dtype)
+            return converted(lambda image, out, dtype: plan(image, out, axis=axis, dtype=dtype), image, out, dtype)
         # A plain array shares the memory of a subclass, such as a file mapped into memory.
         result = plan(base, target, axis=axis, dtype=dtype)
         return result if out is None else out
@@ -57,8 +57,8 @@ def call(plan, image, out, axis, dtype):
     return result
 
 
-def _converted(plan, image, out, axis, dtype):
-    """Filters NumPy arrays that need a conversion before or after.
+def converted(run, image, out, dtype):
+    """Filters NumPy arrays that need a conversion before or after, by ``run(image, out, dtype)``.
 
     These are arrays or results in the other byte order, and arrays of uint8, uint16, float16 or
     float32 with a result of another of these types, which goes through float32. Integers are
@@ -76,7 +76,7 @@ def _converted(plan, image, out, axis, dtype):
         direct = np.dtype(np.float32)
     else:
         direct = goal
-    result = plan(image.astype(native, copy=False), axis=axis, dtype=direct)
+    result = run(image.astype(native, copy=False), None, direct)
     result = stored(result, goal).astype(target, copy=False)
     if out is None:
         return result
@@ -187,7 +187,7 @@ def _torch(dtype):
     return getattr(torch, np.dtype(dtype).name)
 
 
-def on_device(plan, image, out, axis, dtype, library):
+def on_device(plan, image, out, axis, dtype, library, layout=None):
     """Filters a device array in its library's current stream.
 
     If the library has none, waits for pending work before the call and for the result after it.
@@ -198,6 +198,10 @@ def on_device(plan, image, out, axis, dtype, library):
         raise TypeError("pass out or dtype: the result has out's type")
     name = getattr(library, "__name__", None)
     source = _Foreign(image, name, plan)
+    if layout is not None:
+        _layouts.checked(layout, len(source.described[2]), axis)
+        # The channels' place in a new array; the images of "nhw" lie as planes do.
+        axis = {"nhwc": -1, "nchw": 1, "nhw": 0}[layout]
     if out is None:
         result = source.like(dtype, axis)
     elif is_on_device(out):
@@ -212,7 +216,11 @@ def on_device(plan, image, out, axis, dtype, library):
         raise ValueError(f"{shapes}: they must be the same")
     if target.device != source.device:
         raise ValueError(f"the image is on GPU {source.device} and the output on GPU {target.device}")
-    _apron.enqueue(plan, source.device, source.described, target.described, axis, source.stream, source.owner)
+    described = [source.described, target.described]
+    if layout is not None:
+        axis = None
+        described = [(*array[:2], *_layouts.described(*array[2:], layout)) for array in described]
+    _apron.enqueue(plan, source.device, *described, axis, source.stream, source.owner)
     if out is None and name not in ("torch", "cupy", "apron") and hasattr(library, "from_dlpack"):
         return library.from_dlpack(result)
     return result

@@ -11,18 +11,24 @@ class Plan(_apron.Plan):
     __doc__ = _apron.Plan.__doc__
     __module__ = "apron"
 
-    def __call__(self, image, out=None, *, axis=-1, dtype=None, mask=None, weights=None):
+    def __call__(self, image, out=None, *, axis=-1, layout=None, dtype=None, mask=None, weights=None):
         # This is Python, so that PyTorch's compiler can trace a call.
         if mask is not None or weights is not None or isinstance(image, np.ma.MaskedArray):
             from . import _masks
 
+            if layout is not None:
+                raise TypeError("layout is for batches without masks: filter masked images one by one")
             return _masks.call(self, image, out, axis, dtype, mask, weights)
         if type(image) is not np.ndarray:
             torch = sys.modules.get("torch")
             if torch is not None and isinstance(image, torch.Tensor):
                 from . import _torch
 
-                return _torch.call(self, image, out, axis, dtype)
+                return _torch.call(self, image, out, axis, dtype, layout)
+        if layout is not None:
+            from . import _batches
+
+            return _batches.call(self, image, out, axis, dtype, layout)
         return super().__call__(image, out, axis=axis, dtype=dtype)
 
     __call__.__doc__ = _apron.Plan.__call__.__doc__

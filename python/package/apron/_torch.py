@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from . import _apron, _arrays, _inputs
+from . import _apron, _arrays, _batches, _inputs, _layouts
 
 if not hasattr(torch.library, "custom_op"):
     raise ImportError(f"PyTorch is {torch.__version__}: 2.4 or later is needed to filter tensors")
@@ -24,15 +24,21 @@ _TYPES = {
     torch.float16, torch.float32, torch.float64,
 }  # fmt: skip
 
+#: The types that plans take in place, with NumPy's names.
+_DIRECT = {torch.uint8: "|u1", torch.uint16: "<u2", torch.float16: "<f2", torch.float32: "<f4"}
+
 #: A call may allocate, so PyTorch must not capture it in a CUDA graph.
-_TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
+TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
 
 #: Plans that are alive, by their text.
 _plans = weakref.WeakValueDictionary()
 
 
-def call(plan, image, out, axis, dtype):
-    """``plan(image, out, axis=axis, dtype=dtype)`` for a tensor."""
+def call(plan, image, out, axis, dtype, layout):
+    """``plan(image, out, axis=axis, layout=layout, dtype=dtype)`` for a tensor.
+
+    A tensor of four dimensions is a batch of images, channels and rows, as everywhere in PyTorch.
+    """
     _inputs.check_gradient(image, "image")
     if isinstance(out, torch.Tensor):
         _inputs.check_gradient(out, "out")
@@ -40,11 +46,13 @@ def call(plan, image, out, axis, dtype):
         raise TypeError("pass out or dtype: the result has out's type")
     if dtype is not None and not isinstance(dtype, torch.dtype):
         dtype = _dtype(dtype)
+    if layout is None and image.dim() == 4:
+        layout = "nchw"
     if not _is_recorded(image):
-        return _run(plan, image, out, axis, dtype)
+        return run(plan, image, out, axis, dtype, layout)
     if out is None:
-        return torch.ops.apron.filter(image, _text(plan), axis, dtype)
-    torch.ops.apron.filter_out(image, out, _text(plan), axis)
+        return torch.ops.apron.filter(image, _text(plan), axis, dtype, layout)
+    torch.ops.apron.filter_out(image, out, _text(plan), axis, layout)
     return out
 
 
@@ -84,36 +92,63 @@ def _rebuilt(text):
     return _apron.Plan(*arguments, **options)
 
 
-@torch.library.custom_op("apron::filter", mutates_args=(), **_TAGS)
-def _filter(image: torch.Tensor, plan: str, axis: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return _run(_plans.get(plan) or _rebuilt(plan), image, None, axis, dtype)
+@torch.library.custom_op("apron::filter", mutates_args=(), **TAGS)
+def _filter(
+    image: torch.Tensor, plan: str, axis: int = -1, dtype: torch.dtype | None = None, layout: str | None = None
+) -> torch.Tensor:
+    return run(_plans.get(plan) or _rebuilt(plan), image, None, axis, dtype, layout)
 
 
 @_filter.register_fake
-def _(image, plan, axis=-1, dtype=None):
+def _(image, plan, axis=-1, dtype=None, layout=None):
     return torch.empty_like(image, dtype=dtype)
 
 
-@torch.library.custom_op("apron::filter_out", mutates_args=("out",), **_TAGS)
-def _filter_out(image: torch.Tensor, out: torch.Tensor, plan: str, axis: int = -1) -> None:
-    _run(_plans.get(plan) or _rebuilt(plan), image, out, axis, None)
+@torch.library.custom_op("apron::filter_out", mutates_args=("out",), **TAGS)
+def _filter_out(
+    image: torch.Tensor, out: torch.Tensor, plan: str, axis: int = -1, layout: str | None = None
+) -> None:
+    run(_plans.get(plan) or _rebuilt(plan), image, out, axis, None, layout)
 
 
 @_filter_out.register_fake
-def _(image, out, plan, axis=-1):
+def _(image, out, plan, axis=-1, layout=None):
     return None
 
 
-def _run(plan, image, out, axis, dtype):
-    """Filters now: on the tensor's GPU, or as a NumPy array on the host."""
+def run(plan, image, out, axis, dtype, layout=None):
+    """Filters now: on the tensor's GPU, or in host memory."""
+    if layout is not None:
+        _layouts.checked(layout, image.dim(), axis)
     image = image.detach().resolve_neg()
     if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
         raise TypeError("out is a negated view, which cannot be written to: pass a tensor with its own memory")
     if image.is_cuda:
-        return _arrays.on_device(plan, image, out, axis, dtype, torch)
+        return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
     for found in (image.dtype, dtype or image.dtype):
         if found not in _TYPES:
             raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
-    plan(_inputs.as_array(image, "image"), _inputs.as_array(result, "out"), axis=axis)
+    if image.dtype in _DIRECT and isinstance(result, torch.Tensor) and _is_like(result, image):
+        source, target = _described(image, layout), _described(result, layout)
+        if plan._filter_at(source, target, axis if layout is None else None):
+            return result
+    arrays = _inputs.as_array(image, "image"), _inputs.as_array(result, "out")
+    if layout is None:
+        plan(*arrays, axis=axis)
+    else:
+        _batches.call(plan, *arrays, axis, None, layout)
     return result
+
+
+def _is_like(result, image):
+    """Whether a tensor may get the results of an image directly."""
+    return result.shape == image.shape and result.dtype in _DIRECT and result.device == image.device
+
+
+def _described(tensor, layout):
+    """A tensor in host memory: its address, type, and shape and strides in bytes."""
+    value, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
+    if layout is not None:
+        shape, strides = _layouts.described(shape, strides, layout)
+    return tensor.data_ptr(), _DIRECT[tensor.dtype], shape, [value * stride for stride in strides]
