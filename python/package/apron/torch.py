@@ -24,7 +24,7 @@ import math
 import numpy as np
 import torch
 
-from . import _apron, _torch
+from . import _apron, _inputs, _torch
 
 __all__ = ["GaussianBlur", "correlate", "gaussian_blur"]
 
@@ -69,6 +69,9 @@ def correlate(image, taps, border="reflect101", anchor=None):
     for found in (image, row) if column is None else (image, row, column):
         if not isinstance(found, torch.Tensor):
             raise TypeError(f"a {type(found).__name__} is given: image and taps are tensors")
+        if _inputs.has_tangent(found):
+            # PyTorch would silently take it for a constant.
+            raise NotImplementedError("filters have no forward-mode derivatives: use backward(), or torch.autograd.grad")
     if image.dim() < 2:
         raise ValueError(f"the image has {image.dim()} dimensions: at least 2 are needed (rows, columns)")
     if column is None and row.dim() != 2 or column is not None and (row.dim(), column.dim()) != (1, 1):
@@ -124,8 +127,8 @@ def gaussian_blur(img, kernel_size, sigma=None):
             raise ValueError(f"sigma has {sigma.numel()} elements: 1 or 2 are needed")
         x, y = sigma[0], sigma[-1]
     else:
-        x, y = (torch.tensor(float(value), dtype=torch.float64) for value in _pair(sigma, "sigma"))
-        if not min(x, y) > 0:
+        x, y = _pair(sigma, "sigma")
+        if not (x > 0 and y > 0):
             raise ValueError(f"sigma is {sigma}: positive numbers are needed")
     return correlate(img, (_gaussian(columns, x), _gaussian(rows, y)))
 
@@ -348,13 +351,18 @@ def _size(taps, column):
     return tuple(taps.shape) if column is None else (len(column), len(taps))
 
 
-@functools.lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def _canonical(border):
     """The border's name, of several that are accepted."""
-    name = _apron.Plan("identity", border, "cpu").border
+    name = _border(border)
     if name in ("keep", "none"):
         raise ValueError(f"border is {name}, which has no gradients here: use an apron.Plan, or another border")
     return name
+
+
+@functools.lru_cache(maxsize=64)
+def _border(border):
+    return _apron.Plan("identity", border, "cpu").border
 
 
 def _outside(border):
