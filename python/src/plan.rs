@@ -327,6 +327,10 @@ impl Plan {
     ///     image, but not on a GPU.
     /// axis : int, default -1
     ///     The axis of the channels of an image of three dimensions; 0 for planes.
+    /// layout : str, optional
+    ///     The axes of a batch of images, which one call filters: "nhwc" for images, rows, columns
+    ///     and channels, "nchw" for planes, or "nhw" without channels. A PyTorch tensor of four
+    ///     dimensions is "nchw" unless given.
     /// dtype : dtype, optional
     ///     The result's type; by default the image's. float32 keeps a derivative's sign. Integers
     ///     are rounded half to even and saturated.
@@ -354,13 +358,14 @@ impl Plan {
     /// Raises
     /// ------
     /// ValueError
-    ///     For another number of dimensions, an axis that does not exist, or an output that is
-    ///     read-only or of another shape. For float64 or other integers if the device is a GPU. For
+    ///     For another number of dimensions, an axis or a layout that does not exist, or an output
+    ///     that is read-only or of another shape. For float64 or other integers if the device is a GPU. For
     ///     64-bit integers beyond 2**53, which float64 does not hold.
     /// TypeError
     ///     For other types.
     /// MemoryError
     ///     If the host or the GPU lacks memory for the call.
+    // `layout` is an argument of `apron.Plan`, the class in Python.
     #[pyo3(signature = (image, out = None, *, axis = -1, dtype = None))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,

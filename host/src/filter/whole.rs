@@ -214,6 +214,7 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
     let all = |divisor: u64| taps.iter().map(|&tap| numerator(tap, divisor) as i64).collect();
     // The tap that failed with one divisor is likely to fail with the next: test that tap first.
     let mut tells = taps.iter().position(|&tap| tap != 0.0)?;
+    let step = steps(taps[tells]);
     let mut in_all = |&divisor: &u64| {
         in_f64(taps[tells], divisor)
             && taps
@@ -222,7 +223,9 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
                 .inspect(|&at| tells = at)
                 .is_none()
     };
-    if let Some(divisor) = (1..=GREATEST_DIVISOR).find(&mut in_all) {
+    let divisor =
+        step.and_then(|step| (step..=GREATEST_DIVISOR).step_by(step as usize).find(&mut in_all));
+    if let Some(divisor) = divisor {
         return Some((all(divisor), divisor));
     }
     if taps.iter().any(|&tap| tap != first) {
@@ -240,6 +243,35 @@ fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
         return None;
     }
     (1..=GREATEST_DIVISOR).find(in_f32).map(|divisor| (all(divisor), divisor))
+}
+
+/// A number that all d are multiples of for which the tap is k/d rounded to f64, with an integer k;
+/// `None` if there is no d up to [`GREATEST_DIVISOR`].
+///
+/// It is the denominator of a convergent of the tap's continued fraction. By Legendre's theorem a
+/// fraction k/d is a convergent if it is off by less than 1/(2 d^2), which is 2^-33 or more here.
+/// A tap of less than 2^20 is off by at most 2^-34. Other fractions are at least 2^-32 from this
+/// one, so all k/d are this fraction, expanded. With denominators up to 2^16, roundings in f64
+/// change no quotient, but may split the last one, a, into a - 1 and 1: the same fraction.
+fn steps(tap: f64) -> Option<u64> {
+    const GREATEST: f64 = (1 << 19) as f64;
+    let tap = tap.abs();
+    if tap > GREATEST {
+        return Some(1);
+    }
+    let ((mut p, mut q), mut before, mut rest) = ((1.0, 0.0), (0.0, 1.0), tap);
+    loop {
+        let quotient = rest.floor();
+        let next = (quotient * p + before.0, quotient * q + before.1);
+        if next.1 > GREATEST_DIVISOR as f64 {
+            return None;
+        }
+        (before, (p, q)) = ((p, q), next);
+        if p / q == tap {
+            return Some(q as u64);
+        }
+        rest = 1.0 / (rest - quotient);
+    }
 }
 
 /// The greatest exponent for which the magnitudes of the taps times 2 to this power, each rounded
@@ -362,6 +394,41 @@ mod tests {
             assert_eq!((counts[0], sum(&counts)), (1, divisor.into()));
         }
         assert!(matches!(axis(20, 3).1, Divisor::PowerOfTwo(_)));
+    }
+
+    /// No divisor is missed: the least that fits is a multiple of the step.
+    #[test]
+    fn divisors_are_multiples_of_a_step() {
+        let least = |tap: f64| {
+            (1..=GREATEST_DIVISOR).find(|&divisor| {
+                let k = (tap * divisor as f64).round_ties_even();
+                k / divisor as f64 == tap
+            })
+        };
+        let mut state = 3u64;
+        let mut random = |end: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % end
+        };
+        let near = |tap: f64| [tap, tap.next_up(), tap.next_down()];
+        for divisor in (1..200).chain([65_519, 65_521, 65_535, 65_536]) {
+            let tap = (1 + random(2 * divisor)) as f64 / divisor as f64;
+            for tap in near(tap) {
+                assert_eq!(steps(tap), least(tap), "{tap}");
+            }
+        }
+        for number in 0..300 {
+            let greatest = if number % 2 == 0 { 1 << 16 } else { 1 << 32 };
+            let tap = random(greatest) as f64 / (1 + random(GREATEST_DIVISOR)) as f64;
+            for tap in near(-tap).into_iter().filter(|tap| tap.abs() < f64::from(1 << 19)) {
+                assert_eq!(steps(tap), least(tap), "{tap}");
+            }
+        }
+        for tap in [1e-300, f64::MIN_POSITIVE / 2.0, 1e-6, 0.1f32.into(), (-0.5f64).exp()] {
+            assert_eq!(steps(tap), least(tap), "{tap}");
+        }
     }
 
     /// The next larger scale exceeds the limit, and this one does not.

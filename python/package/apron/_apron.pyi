@@ -10,6 +10,9 @@ _Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "kee
 _Accuracy = Literal["window", "range"]
 _Alpha = Literal["auto", "premultiply", "premultiplied", "keep", "filter"]
 _Nan = Literal["spread", "ignore", "fill"]
+_Layout = Literal["nhwc", "nchw", "nhw"]
+# Address, type, shape, and strides in bytes.
+_Described = tuple[int, str, Sequence[int], Sequence[int]]
 _Device = Literal["auto", "cpu", "gpu", "gpu:all"] | str
 
 class Filter:
@@ -88,14 +91,26 @@ class Plan:
         out: NDArray[Any] | None = None,
         *,
         axis: int = -1,
+        layout: _Layout | None = None,
         dtype: DTypeLike | None = None,
         mask: ArrayLike | None = None,
         weights: NDArray[np.float32] | None = None,
     ) -> NDArray[Any]: ...
     @overload
     def __call__(
-        self, image: Any, out: Any = None, *, axis: int = -1, dtype: Any = None, mask: Any = None, weights: Any = None
+        self,
+        image: Any,
+        out: Any = None,
+        *,
+        axis: int = -1,
+        layout: _Layout | None = None,
+        dtype: Any = None,
+        mask: Any = None,
+        weights: Any = None,
     ) -> Any: ...
+    def _batch(self, image: NDArray[Any], out: NDArray[Any] | None, dtype: DTypeLike | None) -> NDArray[Any] | None: ...
+    def _filter_at(self, source: _Described, target: _Described, axis: int | None) -> bool: ...
+    def _adjoint(self, source: NDArray[Any], target: NDArray[Any]) -> None: ...
     def _masked(
         self,
         image: NDArray[Any],
@@ -162,9 +177,9 @@ def synchronize(device: int, handle: int) -> None: ...
 def enqueue(
     plan: Plan,
     device: int,
-    source: tuple[int, str, Sequence[int], Sequence[int]],
-    target: tuple[int, str, Sequence[int], Sequence[int]],
-    axis: int,
+    source: _Described,
+    target: _Described,
+    axis: int | None,
     stream: int | None,
     owner: object,
 ) -> None: ...

@@ -2,6 +2,8 @@
 
 import sys
 
+import numpy as np
+
 from . import _arrays, _layouts
 from ._inputs import as_array, check, is_on_device
 
@@ -29,4 +31,6 @@ def call(plan, image, out, axis, dtype, layout):
     if out is not None:
         return out
     result = _layouts.restored(result, layout)
-    return library.from_dlpack(result) if hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack") else result
+    if not isinstance(image, np.ndarray) and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack(result)
+    return result
