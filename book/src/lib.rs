@@ -22,6 +22,7 @@ compiled! {
     introduction: "../text/introduction.md",
     start: "../text/start.md",
     recipes: "../text/recipes.md",
+    coming_from: "../text/coming-from.md",
     borders: "../text/borders.md",
     rounding: "../text/rounding.md",
     kernels: "../text/kernels.md",

@@ -111,6 +111,47 @@ def test_alpha(dtype, shape, axis, alpha):
                 np.testing.assert_allclose(result.astype("f8"), here, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("layout, shape, axis", [("nhwc", (5, 17, 41, 3), -1), ("nchw", (5, 3, 17, 41), 1), ("nhw", (5, 17, 41), 0)])
+@pytest.mark.parametrize("kind", ["own", "interface", "capsule"])
+def test_batches(dtype, layout, shape, axis, kind):
+    images = picture(shape, dtype)
+    expected = np.stack([PLAN(image, axis=0 if layout == "nchw" else -1) for image in images])
+    there = apron.to_device(images, axis=axis)
+    assert there.shape == shape and there.numpy().tobytes() == images.tobytes()
+    foreign = {"own": lambda: there, "interface": lambda: Interface(there), "capsule": lambda: Capsule(there, True)}[kind]()
+    result = PLAN(foreign, layout=layout)
+    assert isinstance(result, apron.DeviceArray) and result.shape == shape
+    np.testing.assert_array_equal(result.numpy(), expected)
+    out = apron.DeviceArray._empty(shape, np.dtype(dtype).str, 0, axis)
+    assert PLAN(foreign, out, layout=layout) is out
+    np.testing.assert_array_equal(out.numpy(), expected)
+    # In host memory, on the GPU.
+    np.testing.assert_array_equal(PLAN(images, layout=layout), expected)
+
+
+def test_alpha_of_batches():
+    images = picture((3, 17, 41, 4))
+    for alpha in ("premultiply", "keep"):
+        plan = Plan("gaussian:1", device="gpu", alpha=alpha)
+        expected = np.stack([plan(image) for image in images])
+        np.testing.assert_array_equal(plan(apron.to_device(images), layout="nhwc").numpy(), expected)
+        np.testing.assert_array_equal(plan(images, layout="nhwc"), expected)
+
+
+def test_layouts_are_checked():
+    there = apron.to_device(picture((2, 9, 10, 3)))
+    for wrong, kind, message in [
+        (lambda: PLAN(there), ValueError, "layout="),
+        (lambda: PLAN(there, layout="nhw"), ValueError, "has 3"),
+        (lambda: PLAN(there, layout="nhwc", axis=0), TypeError, "axis or layout"),
+        (lambda: apron.to_device(picture((2, 3, 9, 10)), axis=2), ValueError, "axis is 2"),
+        (lambda: apron.to_device(picture((2, 3, 9, 10, 1))), ValueError, "2 to 4"),
+    ]:
+        with pytest.raises(kind, match=message):
+            wrong()
+
+
 def test_the_interface_says_where_the_memory_is():
     image = picture((9, 30, 3), "f4")
     there = apron.to_device(image)
@@ -250,6 +291,42 @@ def test_compiled_programs_of_pytorch():
         np.testing.assert_array_equal(read(PLAN(there.clone().requires_grad_())), PLAN(image))
     negated = torch.conj(torch.complex(there, there)).imag
     np.testing.assert_array_equal(read(PLAN(negated)), PLAN(-image))
+
+
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+@pytest.mark.parametrize("layout, shape", [("nhwc", (5, 170, 410, 3)), ("nchw", (5, 3, 170, 410)), ("nhw", (5, 170, 410))])
+def test_batches_of_other_libraries(name, layout, shape):
+    module, make, read, _ = library(name)
+    images = picture(shape)
+    result = PLAN(make(images), layout=layout)
+    assert isinstance(result, type(make(images)))
+    np.testing.assert_array_equal(read(result), CPU(images, layout=layout))
+    if name == "torch":
+        last = make(images).flip(-1).flip(-1) if len(shape) < 4 else make(images).to(memory_format=module.channels_last)
+        np.testing.assert_array_equal(read(PLAN(last, layout=layout)), read(result))
+
+
+@pytest.mark.parametrize("border", ["constant:2", "replicate", "reflect", "reflect101", "wrap"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_gradients_of_tensors(border, dtype):
+    torch, *_ = library("torch")
+    import apron.torch
+
+    torch.manual_seed(0)
+    image = torch.rand(2, 3, 40, 50).to(getattr(torch, dtype))
+    weights = torch.rand(2, 3, 40, 50)
+
+    def gradients(device):
+        here = image.to(device).requires_grad_()
+        taps, row, column = (torch.ones(shape, requires_grad=True) for shape in [(4, 5), (9,), (2,)])
+        results = apron.torch.correlate(here, taps, border), apron.torch.correlate(here, (row, column), border)
+        loss = sum((result.float() * weights.to(device)).sum() for result in results)
+        found = torch.autograd.grad(loss, (here, taps, row, column))
+        return [value.float().cpu() for value in (*results, *found)]
+
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5}[dtype]
+    for ours, cpus in zip(gradients("cuda"), gradients("cpu")):
+        torch.testing.assert_close(ours, cpus, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["cupy", "torch"])

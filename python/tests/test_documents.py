@@ -1,5 +1,6 @@
 """The examples in the documents run as written."""
 
+import importlib.util
 import inspect
 import re
 import runpy
@@ -20,11 +21,31 @@ def test_examples_of_the_documents(document):
     for block in blocks:
         if "dask" in block:
             pytest.importorskip("dask.array")
+        if "torch" in block and importlib.util.find_spec("torch") is None:
+            continue
         names = {}
         exec(block, names)
         if "edges" in names:
             assert names["blurred"].shape == names["smooth"].shape == names["edges"].shape == (1080, 1920, 3)
             assert names["edges"].dtype == "float32" and names["edges"].min() < 0
+
+
+BOOK = FOLDER.parent / "book" / "text" / "coming-from.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", BOOK.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_calls_beside_those_of_other_libraries(number):
+    for name in re.findall(r"^import ([\w.]+)", BLOCKS[number], re.M):
+        if not name.startswith("apron"):
+            pytest.importorskip(name, reason=f"{name} is not installed")
+    assert BLOCKS[number].count("assert") >= 1
+    exec(BLOCKS[number], {})
+
+
+def test_the_page_names_every_library():
+    text = "".join(BLOCKS)
+    assert all(f"import {name}" in text for name in ("scipy", "cupy", "cv2", "torchvision", "torch"))
 
 
 def test_the_gallery(tmp_path, monkeypatch, capsys):
@@ -48,8 +69,13 @@ def test_the_benchmark(monkeypatch, capsys):
 def test_every_public_function_is_documented():
     import apron.dask
 
+    owners = [apron, apron.ndimage, apron.cv, apron.dask]
+    if importlib.util.find_spec("torch"):
+        import apron.torch
+
+        owners.append(apron.torch)
     stubs = (Path(apron.__file__).parent / "_apron.pyi").read_text()
-    for owner in (apron, apron.ndimage, apron.cv, apron.dask):
+    for owner in owners:
         for name in owner.__all__:
             assert len(getattr(owner, name).__doc__) > 40, name
     for owner in (apron.Filter, apron._apron.Plan, apron.DeviceArray):

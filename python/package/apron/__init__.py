@@ -7,7 +7,8 @@ np.uint8(7)
 
 :class:`Filter` is a window of taps. :class:`Plan` is a filter on a device, with a rule for pixels
 outside the image. The module :mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has
-OpenCV's, and :mod:`apron.dask` filters arrays that do not fit in memory.
+OpenCV's, :mod:`apron.dask` filters arrays that do not fit in memory, and :mod:`apron.torch` filters
+PyTorch's tensors with gradients.
 """
 
 import os as _os

@@ -67,6 +67,17 @@ def _is_recorded(image):
     return type(image) not in (torch.Tensor, torch.nn.Parameter) or _get_current_dispatch_mode() is not None
 
 
+def is_plain(*tensors):
+    """Whether PyTorch neither records a call with these tensors nor transforms it.
+
+    Then a call needs no operator.
+    """
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors):
+        return False
+    # `torch.func` gives its functions tensors without memory.
+    return not _is_recorded(tensors[0]) and not torch._C._are_functorch_transforms_active()
+
+
 @torch.compiler.assume_constant_result
 def _dtype(dtype):
     """PyTorch's type for a type of NumPy's."""

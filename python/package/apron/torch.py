@@ -82,7 +82,8 @@ def correlate(image, taps, border="reflect101", anchor=None):
         row, column = column[:, None] * row, None
     rows, columns = _size(row, column)
     x, y = (columns // 2, rows // 2) if anchor is None else anchor
-    return _correlate(image, row, column, [x, y], border)
+    call = _run if _torch.is_plain(image, row, column) else _correlate
+    return call(image, row, column, [x, y], border)
 
 
 def gaussian_blur(img, kernel_size, sigma=None):
@@ -126,11 +127,14 @@ def gaussian_blur(img, kernel_size, sigma=None):
         if sigma.numel() not in (1, 2):
             raise ValueError(f"sigma has {sigma.numel()} elements: 1 or 2 are needed")
         x, y = sigma[0], sigma[-1]
+        same = sigma.numel() == 1
     else:
         x, y = _pair(sigma, "sigma")
         if not (x > 0 and y > 0):
             raise ValueError(f"sigma is {sigma}: positive numbers are needed")
-    return correlate(img, (_gaussian(columns, x), _gaussian(rows, y)))
+        same = x == y
+    row = _gaussian(columns, x)
+    return correlate(img, (row, row if same and columns == rows else _gaussian(rows, y)))
 
 
 class GaussianBlur(torch.nn.Module):
@@ -204,6 +208,11 @@ def _gaussian(size, sigma):
 def _correlate(
     image: torch.Tensor, taps: torch.Tensor, column: torch.Tensor | None, anchor: list[int], border: str
 ) -> torch.Tensor:
+    return _run(image, taps, column, anchor, border)
+
+
+def _run(image, taps, column, anchor, border):
+    """Filters now. PyTorch's dispatcher takes about as long as a small image."""
     plan = _plan_for(image, taps, column, anchor, border)
     return _by_planes(image, lambda planes, layout: _torch.run(plan, planes, None, -1, None, layout))
 
