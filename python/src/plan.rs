@@ -359,8 +359,8 @@ impl Plan {
     /// ------
     /// ValueError
     ///     For another number of dimensions, an axis or a layout that does not exist, or an output
-    ///     that is read-only or of another shape. For float64 or other integers if the device is a GPU. For
-    ///     64-bit integers beyond 2**53, which float64 does not hold.
+    ///     that is read-only or of another shape. For float64 or other integers if the device is a
+    ///     GPU. For 64-bit integers beyond 2**53, which float64 does not hold.
     /// TypeError
     ///     For other types.
     /// MemoryError

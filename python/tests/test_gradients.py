@@ -178,6 +178,18 @@ def test_derivatives_that_there_are_not():
         torch.func.grad(lambda image: apron.torch.correlate(image, taps).sum())(image)
 
 
+def test_tensors_without_memory():
+    taps = torch.ones(3, 3)
+    meta = torch.empty(2, 8, 9, device="meta")
+    result = apron.torch.correlate(meta, taps)
+    assert result.is_meta and result.shape == meta.shape
+    with pytest.raises((TypeError, RuntimeError, NotImplementedError)):
+        apron.Plan("gaussian:1", device="cpu")(meta)
+    sparse = torch.eye(8).to_sparse()
+    with pytest.raises((TypeError, RuntimeError, NotImplementedError)):
+        apron.Plan("gaussian:1", device="cpu")(sparse)
+
+
 def test_arguments():
     image, taps = random(5, 6), random(3, 3)
     for wrong, kind, message in [

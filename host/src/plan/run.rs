@@ -180,8 +180,9 @@ impl Plan {
         Ok(())
     }
 
-    /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others
-    /// are filtered and downloaded.
+    /// As [`Plan::run`], for many pictures, whose sizes may differ. On a GPU, while one is
+    /// uploaded, others are filtered and downloaded. On the CPU, small ones are filtered side by
+    /// side, each on one thread.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, Plan};

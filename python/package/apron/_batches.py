@@ -7,6 +7,7 @@ import numpy as np
 from . import _arrays, _layouts
 from ._inputs import as_array, check, is_on_device
 
+
 def call(plan, image, out, axis, dtype, layout):
     """``plan(image, out, axis=axis, layout=layout, dtype=dtype)`` for arrays other than tensors."""
     check(image, "image")

@@ -74,8 +74,10 @@ def is_plain(*tensors):
     """
     if torch.compiler.is_compiling() or torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors):
         return False
-    # `torch.func` gives its functions tensors without memory.
-    return not _is_recorded(tensors[0]) and not torch._C._are_functorch_transforms_active()
+    # `torch.func` gives its functions tensors without memory, and those of "meta" have none.
+    image = tensors[0]
+    has_memory = (image.is_cpu or image.is_cuda) and not torch._C._are_functorch_transforms_active()
+    return has_memory and not _is_recorded(image)
 
 
 @torch.compiler.assume_constant_result
@@ -140,7 +142,7 @@ def run(plan, image, out, axis, dtype, layout=None):
         if found not in _TYPES:
             raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
-    if image.dtype in _DIRECT and isinstance(result, torch.Tensor) and _is_like(result, image):
+    if _is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result) and result.shape == image.shape:
         source, target = _described(image, layout), _described(result, layout)
         if plan._filter_at(source, target, axis if layout is None else None):
             return result
@@ -152,9 +154,9 @@ def run(plan, image, out, axis, dtype, layout=None):
     return result
 
 
-def _is_like(result, image):
-    """Whether a tensor may get the results of an image directly."""
-    return result.shape == image.shape and result.dtype in _DIRECT and result.device == image.device
+def _is_direct(tensor):
+    """Whether a plan takes the tensor's memory: not without memory, as on the device "meta"."""
+    return tensor.is_cpu and tensor.dtype in _DIRECT and tensor.layout is torch.strided and tensor.data_ptr() != 0
 
 
 def _described(tensor, layout):

@@ -19,7 +19,6 @@ results of uint8 are exact sums rounded half to even.
 """
 
 import functools
-import math
 
 import numpy as np
 import torch
