@@ -205,6 +205,11 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
 }
 
 #[track_caller]
+pub(crate) unsafe fn reload_small<const BYTES: usize>(at: u64) -> u32 {
+    machine::here().load_part::<BYTES>(at as usize, Via::Plain)
+}
+
+#[track_caller]
 pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
     machine::here().add(at as usize, value)
 }

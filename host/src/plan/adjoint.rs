@@ -71,7 +71,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Parameter`] for a gradient, which is not linear, and if pixels may be unknown:
+    /// [`Error::Parameter`] for what is not linear (a gradient, [linear light](crate::Light) and
+    /// [`Filter::unsharp_above`](crate::Filter::unsharp_above)), and if pixels may be unknown:
     /// under [`Border::None`], and with [`PlanBuilder::nan`](crate::PlanBuilder::nan) other than
     /// [`Nan::Spread`](crate::Nan::Spread).
     pub fn adjoint(&self) -> Result<Adjoint> {
@@ -85,6 +86,13 @@ impl Plan {
         }
         if self.border == Border::None {
             return refused("border", self.border.to_string(), "another border to have an adjoint");
+        }
+        if self.light.is_some() {
+            return refused("light", "linear".to_owned(), "stored to have an adjoint");
+        }
+        if self.filter.least_change() > 0.0 {
+            let expected = "a filter without a threshold to have an adjoint";
+            return refused("the filter", self.filter.to_string(), expected);
         }
         if self.unknown.nan != crate::Nan::Spread {
             return refused("nan", self.unknown.nan.to_string(), "spread to have an adjoint");
@@ -326,7 +334,7 @@ fn alone(error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Filter, Gradient, Nan};
+    use crate::{Device, Filter, Gradient, Light, Nan};
 
     /// Numbers from -1 to 1, and lengths: xorshift.
     struct Random(u64);
@@ -509,6 +517,8 @@ mod tests {
             Plan::builder(&mean).border(Border::None),
             Plan::builder(&mean).nan(Nan::Ignore),
             Plan::builder("sobel".parse::<Gradient>().unwrap()),
+            Plan::builder(&mean).light(Light::Linear),
+            Plan::builder(Filter::unsharp_above(1.0, 1.0, 1.0, 2.0).unwrap()),
         ] {
             let plan = plan.device(Device::Cpu).build().unwrap();
             let error = plan.adjoint().unwrap_err();
