@@ -133,20 +133,22 @@ def run(plan, image, out, axis, dtype, layout=None):
     """Filters now: on the tensor's GPU, or in host memory."""
     if layout is not None:
         _layouts.checked(layout, image.dim(), axis)
-    image = image.detach().resolve_neg()
+    if image.is_neg():
+        image = image.detach().resolve_neg()
     if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
         raise TypeError("out is a negated view, which cannot be written to: pass a tensor with its own memory")
     if image.is_cuda:
         return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
-    for found in (image.dtype, dtype or image.dtype):
-        if found not in _TYPES:
-            raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
+    if image.dtype not in _DIRECT or dtype is not None and dtype not in _DIRECT:
+        for found in (image.dtype, dtype or image.dtype):
+            if found not in _TYPES:
+                raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
     if _is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result) and result.shape == image.shape:
         source, target = _described(image, layout), _described(result, layout)
         if plan._filter_at(source, target, axis if layout is None else None):
             return result
-    arrays = _inputs.as_array(image, "image"), _inputs.as_array(result, "out")
+    arrays = _inputs.as_array(image.detach(), "image"), _inputs.as_array(result, "out")
     if layout is None:
         plan(*arrays, axis=axis)
     else:

@@ -228,8 +228,7 @@ def _correlate_adjoint(
     result = torch.empty_like(planes)
     if grad.numel():
         plan._adjoint(planes.numpy(), result.numpy())
-    like = torch.empty_like(grad)
-    return like.copy_(result.reshape(grad.shape))
+    return _as_like(result.reshape(grad.shape), grad)
 
 
 def _folded(grad, layout, taps, column, anchor, border):
@@ -334,24 +333,26 @@ _complete(_correlate_adjoint)
 
 
 def _empty_like(image):
-    # Tensors of more dimensions are filtered as if their first axes were one.
+    """A new tensor for results, whose memory a compiled program knows in advance."""
     return torch.empty_like(image, memory_format=torch.contiguous_format if image.dim() > 4 else torch.preserve_format)
+
+
+def _as_like(result, image):
+    """A new result as :func:`_empty_like` has it."""
+    like = _empty_like(image)
+    is_like = result.dtype == like.dtype and result.stride() == like.stride()
+    return result if is_like else like.copy_(result)
 
 
 def _by_planes(image, run):
     """Filters the planes of a tensor of any number of dimensions by ``run(planes, layout)``."""
-    result = _empty_like(image)
     if image.numel() == 0:
-        return result
+        return _empty_like(image)
     planes = image.float() if image.dtype == torch.bfloat16 else image
     if image.dim() > 4:
+        # As if the first axes were one.
         planes = planes.flatten(0, -4)
-    filtered = run(planes, {2: None, 3: "nhw", 4: "nchw"}[planes.dim()]).reshape(image.shape)
-    return filtered if _is_same(filtered, result) else result.copy_(filtered)
-
-
-def _is_same(one, other):
-    return one.dtype == other.dtype and one.stride() == other.stride()
+    return _as_like(run(planes, {2: None, 3: "nhw", 4: "nchw"}[planes.dim()]).reshape(image.shape), image)
 
 
 def _size(taps, column):
