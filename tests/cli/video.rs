@@ -340,15 +340,12 @@ fn reported() -> Result<(), Failed> {
     let bench = Bench::new();
     let stream = small(5, (16, 8));
     let (output, said) = filtered(&bench, &["--filter", "identity", "--every-frame"], &stream)?;
-    let picture = b"P5
-2 1
-255
-ab";
+    let picture = b"P5\n2 1 255\nab";
     let pictures = picture.repeat(5);
     let more = ["--format", "pgm", "--filter", "identity", "--every-frame"];
     let frames = streamed(&bench, &more, &pictures)?;
     if output != stream || frames.stdout != pictures {
-        return Err("other frames".into());
+        return Err(format!("{} of {} bytes, {frames:?}", output.len(), stream.len()).into());
     }
     for said in [said, String::from_utf8_lossy(&frames.stderr).into_owned()] {
         let is_of = |(index, line): (usize, &str)| {
@@ -381,14 +378,7 @@ fn unnamed() -> Result<(), Failed> {
     if output.stdout != stream || !output.stderr.is_empty() {
         return Err(format!("a file: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    for input in [
-        &b"P5
-1 1
-255
-A"[..],
-        b"",
-        b"YUV4",
-    ] {
+    for input in [&b"P5\n1 1\n255\nA"[..], b"", b"YUV4"] {
         let output = piped(&bench, &identity, input)?;
         let line = String::from_utf8_lossy(&output.stderr);
         if output.status.code() != Some(2) || !line.contains("--format") {
@@ -685,7 +675,6 @@ fn planes_of(kind: Kind, size: (usize, usize), samples: &[u16]) -> Vec<Vec<u16>>
 /// ffmpeg makes the video, and decodes the video and the result: each plane is a plain loop's.
 fn by_ffmpeg() -> Result<(), Failed> {
     let bench = Bench::new();
-    let size = (75, 51);
     for (format, kind) in [
         ("yuv420p", kind("420jpeg", Some((2, 2)), 8)),
         ("yuv420p10le", kind("420p10", Some((2, 2)), 10)),
@@ -699,7 +688,11 @@ fn by_ffmpeg() -> Result<(), Failed> {
         ("gray12le", kind("mono12", None, 12)),
         ("gray16le", kind("mono16", None, 16)),
     ] {
-        let source = ["-f", "lavfi", "-i", "testsrc2=size=75x51:rate=5:duration=0.6"];
+        // ffmpeg 5.1 writes rows of 2-byte chroma half a sample too short if the width is odd.
+        let is_halved = kind.bits > 8 && kind.chroma.is_some_and(|(across, _)| across > 1);
+        let size = if is_halved { (76, 51) } else { (75, 51) };
+        let source = format!("testsrc=size={}x51:rate=5:duration=0.6", size.0);
+        let source = ["-f", "lavfi", "-i", &source];
         let tail = ["-pix_fmt", format, "-strict", "-1", "in.y4m"];
         ffmpeg(&bench, &[&source[..], &tail].concat())?;
         let line = ["filter", "in.y4m", "out.y4m", "--overwrite", "--device", "cpu"];
