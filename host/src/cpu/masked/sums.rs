@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::{Job, Make, Results};
 use crate::cpu::bands::{self, band};
-use crate::cpu::frame::{Frame, Passes, Target, Terms};
+use crate::cpu::frame::{Frame, Target, Terms};
 use crate::cpu::lines::Scratch;
 use crate::cpu::rows::{AddPoint, Narrow};
 use crate::cpu::run::Run;
@@ -44,17 +44,6 @@ impl<'a> Ordered<'a> {
         let (report, (_, terms)) = (Report::default(), taps.ordered(family)?);
         bands::run(&Run::new(&frame, &terms, None), None, &report.call(0).stage(0, 0))?;
         Ok(Self { terms, ones: sum[0] })
-    }
-
-    /// The sum of the taps.
-    pub(super) fn ones(&self) -> f32 {
-        self.ones
-    }
-
-    /// Taps that are taken for a result.
-    pub(super) fn taps(&self) -> usize {
-        let taps = |passes: &Passes<'_>| passes.across.map_or(0, <[f32]>::len) + passes.taps.len();
-        1 + self.terms.passes.iter().map(taps).sum::<usize>()
     }
 }
 

@@ -215,9 +215,9 @@ pub(super) const MOST: usize = 4;
 
 /// Repeats each number for the channels of its pixel, of which there are at most [`MOST`].
 #[inline(always)]
-pub(super) fn repeat(numbers: &[f32], channels: usize, out: &mut [f32]) {
+pub(super) fn repeat<T: Copy>(numbers: &[T], channels: usize, out: &mut [T]) {
     #[inline(always)]
-    fn fixed<const C: usize>(numbers: &[f32], out: &mut [f32]) {
+    fn fixed<T: Copy, const C: usize>(numbers: &[T], out: &mut [T]) {
         out.chunks_exact_mut(C).zip(numbers).for_each(|(out, &number)| {
             // Not `fill`, which may become a call.
             for out in out {
@@ -226,8 +226,8 @@ pub(super) fn repeat(numbers: &[f32], channels: usize, out: &mut [f32]) {
         });
     }
     match channels {
-        2 => fixed::<2>(numbers, out),
-        3 => fixed::<3>(numbers, out),
-        _ => fixed::<MOST>(numbers, out),
+        2 => fixed::<T, 2>(numbers, out),
+        3 => fixed::<T, 3>(numbers, out),
+        _ => fixed::<T, MOST>(numbers, out),
     }
 }
