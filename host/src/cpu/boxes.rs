@@ -12,6 +12,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
+pub(super) mod known;
 pub(super) mod mean;
 
 use std::ops::Range;
@@ -296,13 +297,7 @@ impl Vectorized for Many<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let Self { columns, before, out, cols, channels, factor } = self;
-        let columns = &columns[..columns.len() - CHUNK];
-        match channels {
-            1 => add_up::<1>(columns, before),
-            2 => add_up::<2>(columns, before),
-            3 => add_up::<3>(columns, before),
-            _ => add_up::<4>(columns, before),
-        }
+        add_up_all(&columns[..columns.len() - CHUNK], before, channels);
         // The sums may wrap around; their difference is below 2^32 and is exact.
         let ends = before[cols * channels..].iter().zip(&*before);
         out.iter_mut()
@@ -438,6 +433,17 @@ impl Divide<'_> {
                 );
             }
         }
+    }
+}
+
+/// For each element the sum of those before it in its channel, of at most 4.
+#[inline(always)]
+fn add_up_all(columns: &[u32], before: &mut [u32], channels: usize) {
+    match channels {
+        1 => add_up::<1>(columns, before),
+        2 => add_up::<2>(columns, before),
+        3 => add_up::<3>(columns, before),
+        _ => add_up::<4>(columns, before),
     }
 }
 

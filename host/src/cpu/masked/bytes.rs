@@ -10,11 +10,13 @@
 use super::Job;
 use super::exact::Exact;
 use super::quotients::{Estimate, Plane, Quotients};
-use super::reach::{Holds, Reach};
+use super::reach::Reach;
 use super::support::{Lines, Support};
 use super::weigh::{BLOCK, MOST, repeat};
 use crate::cpu::Engine;
 use crate::cpu::bands::band;
+use crate::cpu::boxes::known::KnownMean;
+use crate::cpu::boxes::mean::Mean;
 use crate::cpu::share::share;
 use crate::cpu::taps::Bytes;
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
@@ -46,8 +48,8 @@ impl Engine {
                 all_known.view()
             }
         };
-        let outside = Holds::outside(job.known.outside() != 0.0);
-        let reach = Reach::new(self.isa, &self.window(), &mask, outside, stage)?;
+        let given = matches!(job.known.mask, Mask::Bytes(_)).then_some(&mask);
+        let reach = Reach::new(self.isa, &self.window(), given, job, stage)?;
         let is_by_weights = rule == Rule::Sum && reach.all.has_weights();
         if is_by_weights || coverage.weights.is_some() || coverage.known.is_some() {
             self.masked_values((family, rule), job, dst, coverage, stage)?;
@@ -90,8 +92,8 @@ impl Engine {
         stage: &Stage<'_>,
     ) -> Result<()> {
         let Shape { height, channels, .. } = job.src.shape();
-        let made = self.products(job, &mask, Product::Selected, stage)?;
-        let seen = if reach.all.has_unknown() { made.view() } else { job.src };
+        let made = self.selected(job, &mask, reach, stage)?;
+        let seen = made.as_ref().map_or(job.src, Image::view);
         self.run(family, &seen.into(), &mut dst.reborrow().into(), job.filtered, stage)?;
         let (filter, outside) = (&self.taps.filter, job.outside());
         let support = Support::new((self.isa, self.window()), filter, mask, outside);
@@ -100,7 +102,8 @@ impl Engine {
         let per_byte = channels / mask.shape().channels;
         share(stage, dst.bands_mut(band).enumerate(), |lines: &mut Lines, (number, rows)| {
             for (y, out) in (number * band..).zip(rows) {
-                for columns in reach.unknown(y) {
+                let is_reached = |columns: &_| reach.under(columns, y).has_unknown();
+                for columns in reach.strips().filter(is_reached) {
                     let known = lines.known(&support, &columns, y)?;
                     let out = &mut out[columns.start * channels..columns.end * channels];
                     self.isa.run(Leave { known, per_byte, unknown, out });
@@ -119,9 +122,21 @@ impl Engine {
         dst: &mut ImageViewMut<'_, u8>,
         stage: &Stage<'_>,
     ) -> Result<()> {
+        if reach.share() == 0.0 {
+            let (src, to) = (job.src.into(), &mut dst.reborrow().into());
+            return self.run(family, &src, to, job.filtered, stage).map(|_| ());
+        }
         let window = self.window();
         let byte_filter = self.taps.filter.byte_filter()?;
         let bytes = self.bytes.get_or_init(|| Bytes::new(byte_filter, &window));
+        let takes = |mean: &Mean| KnownMean::takes(*mean, &window, job.src.shape());
+        if let Some(mean) = bytes.mean.filter(takes).filter(|_| !reach.all.has_weights()) {
+            let made = self.selected(job, &mask, reach, stage)?;
+            let pixels = made.as_ref().map_or(job.src, Image::view);
+            let (isa, outside, empty) = (self.isa, job.outside(), job.unknown());
+            let means = KnownMean { isa, window, mean, pixels, mask, outside, reach, empty };
+            return means.run(dst, stage);
+        }
         let estimate = match rule {
             Rule::Average => Estimate::new(byte_filter, bytes)?,
             _ => None,
@@ -150,6 +165,18 @@ impl Engine {
         let (whole, empty) = (&byte_filter.whole, job.unknown());
         let exact = Exact { engine: self, family, whole, window, job, mask, empty };
         Quotients { exact, byte_filter, planes, reach, estimate }.run(is_all, dst, stage)
+    }
+
+    /// The pixels under a mask of 0 and 255, unknown ones as 0; `None` if all are known.
+    fn selected(
+        &self,
+        job: &Job<'_, u8>,
+        mask: &ImageView<'_, u8>,
+        reach: &Reach,
+        stage: &Stage<'_>,
+    ) -> Result<Option<Image<u8>>> {
+        let some = || self.products(job, mask, Product::Selected, stage);
+        reach.all.has_unknown().then(some).transpose()
     }
 
     /// The products of pixels with the mask's bytes.

@@ -16,7 +16,7 @@
 mod bytes;
 mod exact;
 mod quotients;
-mod reach;
+pub(super) mod reach;
 mod spectra;
 mod sums;
 mod support;

@@ -25,7 +25,7 @@ use super::weigh::{BLOCK, MOST, repeat};
 use crate::cpu::bands::band;
 use crate::cpu::frame::{Frame, Passes, Target, Terms};
 use crate::cpu::lines::Scratch;
-use crate::cpu::rows::AddPoint;
+use crate::cpu::rows::{AddPoint, BESIDE};
 use crate::cpu::run::Run;
 use crate::cpu::share::share;
 use crate::cpu::taps::Bytes;
@@ -45,6 +45,9 @@ const MANY: usize = 16;
 /// The greatest relative error of a quotient for which results are estimated.
 const GREATEST_ERROR: f64 = 1.0 / 4096.0;
 
+/// Taps of a column that are summed apart.
+const BLOCK_OF_COLUMN: usize = 12;
+
 /// Numbers below may be rounded with more than a relative error.
 const LEAST: f64 = 1e-25;
 
@@ -58,50 +61,76 @@ pub(super) struct Estimate<'a> {
     dense: &'a [f32],
     /// How many taps are summed apart: see [`Run`].
     block: usize,
-    /// The greatest relative error of a quotient.
-    error: f64,
+    error: Error,
+    /// Of quotients of sums of the same row passes by columns in f64.
+    by_columns: Error,
+    /// The column for these, if there is one.
+    column: Option<&'a [f64]>,
+}
+
+/// How far quotients may be off.
+#[derive(Clone, Copy)]
+struct Error {
+    /// As a part of a quotient.
+    relative: f32,
+    /// Because taps are rounded to whole numbers: as a part of a quotient, and where all is known.
+    /// The lesser of both counts; the second grows as less is known.
+    lost: f32,
+    loss: f32,
+}
+
+impl Error {
+    /// Whether a quotient is too near a half. `inverse` is 1 over the known part of the taps.
+    #[inline(always)]
+    fn is_uncertain(self, quotient: f32, inverse: f32) -> bool {
+        let rest = (quotient - ((quotient + LIFT) - LIFT)).abs();
+        let lost = (quotient * self.lost).min(inverse * self.loss);
+        let is_certain = rest + (quotient * self.relative + lost) < 0.5;
+        !is_certain
+    }
 }
 
 impl<'a> Estimate<'a> {
     /// `None` if errors may be great.
     pub(super) fn new(byte_filter: &ByteFilter, bytes: &'a Bytes) -> Result<Option<Self>> {
-        let (view, whole) = (&byte_filter.filter, &byte_filter.whole);
+        let (view, whole) = (&bytes.taps.filter, &byte_filter.whole);
         let least = |taps: &mut dyn Iterator<Item = f64>| {
             taps.filter(|&tap| tap != 0.0).fold(f64::INFINITY, f64::min)
         };
         let factors = view.separated().filter(|(row, column)| {
             least(&mut row.iter().copied()) * least(&mut column.iter().copied()) > LEAST
         });
-        // Each tap is rounded, and so is each sum.
-        let (factors, block, sums) = match factors {
-            Some((row, column)) => {
-                let in_f32 = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
-                // Sums of both parts are at most twice the whole sum, and are rounded, and so is
-                // what they are joined to.
-                let across = WholeRow::of_pixels(row)
-                    .filter(|whole| whole.greatest_loss < GREATEST_ERROR / 16.0);
-                let of_row = match &across {
-                    Some(across) => across.greatest_loss / UNIT + 5.0,
-                    None => row.len() as f64 + 1.0,
-                };
-                let factors = Some((in_f32(row), across, in_f32(column)));
-                (factors, usize::MAX, of_row + column.len() as f64 + 1.0)
-            }
-            None => {
-                let taps = (0..view.rows())
-                    .flat_map(|row| (0..view.cols()).map(move |col| view.tap(row, col)));
-                if least(&mut taps.into_iter()) < LEAST {
-                    return Ok(None);
-                }
-                let in_turn = view.cols() + ROWS + view.rows();
-                (None, view.cols(), in_turn as f64 + 2.0)
-            }
+        let column = factors.map(|(_, column)| column);
+        let dense = if factors.is_some() { &[] } else { bytes.taps.dense()? };
+        if dense.iter().any(|&tap| tap != 0.0 && f64::from(tap) < LEAST) {
+            return Ok(None);
+        }
+        let in_f32 = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
+        let factors = factors.map(|(row, column)| {
+            let across = WholeRow::of_pixels(row)
+                .filter(|across| across.greatest_loss < GREATEST_ERROR / 16.0);
+            (in_f32(row), across, in_f32(column))
+        });
+        // Roundings of a sum: each tap's, each addition's. Whole numbers have two parts, at most
+        // twice the sum, which are rounded, and so is what they are joined to.
+        let (block, of_row, of_column) = match &factors {
+            Some((_, Some(_), column)) => (BLOCK_OF_COLUMN, 5, column.len()),
+            Some((row, None, column)) => (BLOCK_OF_COLUMN, row.len() + 1, column.len()),
+            None => (view.cols(), view.cols() + view.rows() + ROWS, 0),
         };
+        let blocks = of_column / BLOCK_OF_COLUMN + 1;
+        let of_column = of_column.min(BLOCK_OF_COLUMN + ROWS + blocks) + 1;
+        let across = factors.as_ref().and_then(|(_, across, _)| across.as_ref());
         // Where all is known, the result is a sum over the divisor.
         let one = (whole.total() as f64 * whole.divisor.unit() - 1.0).abs();
-        let error = 1.001 * ((2.0 * sums + 10.0) * UNIT + one);
-        let dense = if factors.is_some() { &[] } else { bytes.taps.dense()? };
-        Ok((error < GREATEST_ERROR).then_some(Self { factors, dense, block, error }))
+        let error = |roundings: usize| Error {
+            relative: (1.001 * ((2 * roundings + 10) as f64 * UNIT + one)) as f32,
+            lost: across.map_or(0.0, |across| 2.01 * across.greatest_loss) as f32,
+            loss: across.map_or(0.0, |across| 514.0 * across.loss) as f32,
+        };
+        let (error, by_columns) = (error(of_row + of_column), error(of_row));
+        let is_small = f64::from(error.relative + error.lost) < GREATEST_ERROR;
+        Ok(is_small.then_some(Self { factors, dense, block, error, by_columns, column }))
     }
 
     fn terms(&self) -> Terms<'_> {
@@ -155,14 +184,14 @@ impl Quotients<'_> {
             Plane { bytes: *mask, outside: (255.0 * job.known.outside()) as u8, factor: 1 };
         let planes: Vec<&Plane<'_>> = self.planes.iter().chain([&weights]).collect();
         let frames: Vec<_> = planes.iter().map(|plane| self.frame(plane)).collect();
-        let runs = frames
-            .iter()
-            .map(|frame| Run { block: estimate.block, ..Run::new(frame, &terms, None) })
-            .collect();
+        let runs = frames.iter().map(|frame| {
+            let run = Run { block: estimate.block, ..Run::new(frame, &terms, None) };
+            run.with_columns(estimate.column.into_iter().collect(), 0.0, 0)
+        });
+        let runs = runs.collect();
         let resolvers = planes.iter().map(|plane| self.resolver(plane)).collect();
         let total = 255 * self.byte_filter.whole.total();
-        let call =
-            Call { quotients: self, error: estimate.error as f32, total, runs, resolvers, to };
+        let call = Call { quotients: self, estimate, total, runs, resolvers, to };
         let tiles = match is_all {
             true => {
                 let strip = call.runs[0].strip();
@@ -188,6 +217,7 @@ impl Quotients<'_> {
             dst: Target::nowhere(),
             filtered: plane.bytes.shape().channels,
             weigh: None,
+            light: None,
         }
     }
 
@@ -232,7 +262,7 @@ struct Call<'a> {
     /// The sums of all planes, and of the mask last.
     runs: Vec<Run<'a, u8, f32>>,
     resolvers: Vec<Resolver<'a>>,
-    error: f32,
+    estimate: &'a Estimate<'a>,
     /// The sum of the whole taps, times 255.
     total: i128,
 }
@@ -297,30 +327,63 @@ impl Call<'_> {
         }
         let Some(products) = products.last() else { return true };
         let factor = self.quotients.planes.last().map_or(1, |plane| plane.factor);
+        let weights_and_products = (&weights.sums, &products.sums);
         let mut left = count * len / MANY;
+        let mut all = std::mem::take(noted);
+        all.clear();
         for i in 0..count {
             // SAFETY: no other job has this tile, and no part of it is borrowed elsewhere.
             let out = unsafe { self.quotients.row(&self.to, columns, y + i) };
-            noted.clear();
+            let (weights, products) = weights_and_products;
+            let first = all.len();
             engine.isa.run(Divide {
-                products: &products.sums[i * (len + SLACK)..][..len],
-                weights: &weights.sums[i * (few + SLACK)..][..few],
+                products: &products[i * (len + SLACK)..][..len],
+                weights: &weights[i * (few + SLACK)..][..few],
                 factor: factor.into(),
-                error: self.error,
+                error: self.estimate.error,
                 empty,
                 out,
-                noted,
+                noted: &mut all,
             });
-            if noted.len() > left {
+            all[first..].iter_mut().for_each(|at| *at += i * len);
+        }
+        for &at in &all {
+            let (i, at) = (at / len, at % len);
+            // SAFETY: as above.
+            let out = unsafe { self.quotients.row(&self.to, columns, y + i) };
+            if let Some(byte) = self.by_columns(scratch, i, at) {
+                out[at] = byte;
+                continue;
+            }
+            if left == 0 {
+                *noted = all;
                 return false;
             }
-            left -= noted.len();
-            for &at in &*noted {
-                let place = (columns.start + at / channels, y + i, at % channels);
-                out[at] = self.resolve(resolving, place);
-            }
+            left -= 1;
+            let place = (columns.start + at / channels, y + i, at % channels);
+            out[at] = self.resolve(resolving, place);
         }
+        *noted = all;
         true
+    }
+
+    /// The byte of result `at` of row `i` of those summed last, by columns in f64 if that decides.
+    fn by_columns(&self, scratch: &[Scratch], i: usize, at: usize) -> Option<u8> {
+        self.estimate.column?;
+        let Quotients { exact, planes, .. } = self.quotients;
+        let (channels, of_mask) = (exact.job.src.shape().channels, exact.mask.shape().channels);
+        let sum = |number: usize, at: usize| {
+            let first = at / BESIDE * BESIDE;
+            self.runs[number].column_sums(&scratch[number], first, i)[at - first]
+        };
+        let product =
+            |(number, plane): (usize, &Plane<'_>)| f64::from(plane.factor) * sum(number, at);
+        let products: f64 = planes.iter().enumerate().map(product).sum();
+        let weight = sum(planes.len(), at * of_mask / channels);
+        let quotient = (products / weight) as f32;
+        let is_decided = weight > 0.0
+            && !self.estimate.by_columns.is_uncertain(quotient, (255.0 / weight) as f32);
+        is_decided.then(|| (quotient.min(255.0) + LIFT).to_bits() as u8)
     }
 
     /// The byte of a result, by exact sums.
@@ -355,8 +418,7 @@ struct Divide<'a> {
     weights: &'a [f32],
     /// What products are multiplied by.
     factor: f32,
-    /// The greatest relative error.
-    error: f32,
+    error: Error,
     /// The result where no pixel is known.
     empty: u8,
     out: &'a mut [u8],
@@ -368,36 +430,72 @@ impl Vectorized for Divide<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let per_weight = self.products.len() / self.weights.len();
-        let step = if per_weight <= MOST { BLOCK } else { 1 };
-        let (mut inverse, mut spread) = ([0.0; BLOCK], [0.0; BLOCK * MOST]);
-        let parts = self.products.chunks(step * per_weight).zip(self.weights.chunks(step));
-        let parts = parts.zip(self.out.chunks_mut(step * per_weight)).enumerate();
-        for (number, ((products, weights), out)) in parts {
-            let inverse = &mut inverse[..weights.len()];
-            for (inverse, &weight) in inverse.iter_mut().zip(weights) {
-                // No tap is negative, so where a sum is 0, no pixel is known.
-                *inverse = if weight > 0.0 { self.factor / weight } else { -1.0 };
+        let Self { products, weights, factor, error, empty, out, noted } = self;
+        let per_weight = products.len() / weights.len();
+        let mut divide = Parts { error, unit: 255.0 / factor, empty, noted };
+        // No tap is negative, so where a sum is 0, no pixel is known.
+        let inverse = |weight: f32| if weight > 0.0 { factor / weight } else { -1.0 };
+        if per_weight == 1 {
+            for (at, out) in (0..).step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
+                divide.part(at, &products[at..], &weights[at..], inverse, out);
             }
-            let inverse = match per_weight {
-                1 => inverse,
-                2..=MOST => {
-                    let spread = &mut spread[..products.len()];
-                    repeat(inverse, per_weight, spread);
-                    spread
-                }
-                _ => &mut [inverse[0]; BLOCK * MOST][..],
-            };
-            let first = number * step * per_weight;
-            let parts = products.chunks(BLOCK).zip(inverse.chunks(BLOCK).cycle());
-            for (at, ((products, inverse), out)) in parts.zip(out.chunks_mut(BLOCK)).enumerate() {
-                let any = self::divide((products, inverse), (self.error, self.empty), out);
-                if any {
-                    for (i, (&product, &inverse)) in products.iter().zip(inverse).enumerate() {
-                        if is_uncertain(product * inverse, self.error) {
-                            self.noted.push(first + at * BLOCK + i);
-                        }
-                    }
+            return;
+        }
+        let step = if per_weight <= MOST { BLOCK } else { 1 };
+        let (mut inverses, mut spread) = ([0.0; BLOCK], [0.0; BLOCK * MOST]);
+        for (number, weights) in weights.chunks(step).enumerate() {
+            let inverses = &mut inverses[..weights.len()];
+            inverses.iter_mut().zip(weights).for_each(|(to, &weight)| *to = inverse(weight));
+            let values = number * step * per_weight..(number * step + weights.len()) * per_weight;
+            if per_weight <= MOST {
+                repeat(inverses, per_weight, &mut spread[..values.len()]);
+            } else {
+                spread.fill(inverses[0]);
+            }
+            for at in values.clone().step_by(BLOCK) {
+                let spread = &spread[if per_weight <= MOST { at - values.start } else { 0 }..];
+                let out = &mut out[at..values.end.min(at + BLOCK)];
+                divide.part(at, &products[at..], spread, |inverse| inverse, out);
+            }
+        }
+    }
+}
+
+/// What all parts of a row share.
+struct Parts<'a> {
+    error: Error,
+    /// What inverses are multiplied by, to be 1 over the known part of the taps.
+    unit: f32,
+    empty: u8,
+    noted: &'a mut Vec<usize>,
+}
+
+impl Parts<'_> {
+    /// Stores the bytes of up to [`BLOCK`] products, from column `first` on, times inverses of
+    /// weights. An inverse of -1 says that nothing is known.
+    #[inline(always)]
+    fn part(
+        &mut self,
+        first: usize,
+        products: &[f32],
+        numbers: &[f32],
+        inverse: impl Fn(f32) -> f32,
+        out: &mut [u8],
+    ) {
+        let (products, numbers) = (&products[..out.len()], &numbers[..out.len()]);
+        let mut any = false;
+        for ((out, &product), &number) in out.iter_mut().zip(products).zip(numbers) {
+            let inverse = inverse(number);
+            let quotient = product * inverse;
+            any |= self.error.is_uncertain(quotient, inverse * self.unit);
+            let byte = (quotient.min(255.0) + LIFT).to_bits() as u8;
+            *out = if inverse < 0.0 { self.empty } else { byte };
+        }
+        if any {
+            for (at, (&product, &number)) in products.iter().zip(numbers).enumerate() {
+                let inverse = inverse(number);
+                if self.error.is_uncertain(product * inverse, inverse * self.unit) {
+                    self.noted.push(first + at);
                 }
             }
         }
@@ -406,29 +504,3 @@ impl Vectorized for Divide<'_> {
 
 /// To numbers of this size, a number is added as a multiple of 1.
 const LIFT: f32 = 1.5 * (1u32 << 23) as f32;
-
-/// Whether a quotient is too near a half for its error.
-#[inline(always)]
-fn is_uncertain(quotient: f32, error: f32) -> bool {
-    let rest = (quotient - ((quotient + LIFT) - LIFT)).abs();
-    let is_certain = rest + quotient * error < 0.5;
-    !is_certain
-}
-
-/// Stores the bytes of up to [`BLOCK`] products times inverses of their weights; says whether any
-/// is uncertain. An inverse of -1 says that nothing is known.
-#[inline(always)]
-fn divide(
-    (products, inverses): (&[f32], &[f32]),
-    (error, empty): (f32, u8),
-    out: &mut [u8],
-) -> bool {
-    let mut any = false;
-    for ((out, &product), &inverse) in out.iter_mut().zip(products).zip(inverses) {
-        let quotient = product * inverse;
-        any |= is_uncertain(quotient, error);
-        let byte = (quotient.min(255.0) + LIFT).to_bits() as u8;
-        *out = if inverse < 0.0 { empty } else { byte };
-    }
-    any
-}

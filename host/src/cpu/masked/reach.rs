@@ -8,10 +8,11 @@
 
 use std::ops::{BitOr, Range};
 
+use super::Job;
 use crate::Result;
 use crate::cpu::bands;
 use crate::cpu::share::share;
-use crate::image::{ImageView, Shape};
+use crate::image::{ImageView, Pixel, Shape};
 use crate::progress::Stage;
 use crate::simd::{Isa, Lanes, Vectorized};
 use crate::window::Window;
@@ -25,7 +26,7 @@ const STRIP: usize = 128;
 
 /// What a part of a mask holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Holds(u8);
+pub(in crate::cpu) struct Holds(u8);
 
 impl Holds {
     const UNKNOWN: u8 = 1;
@@ -33,11 +34,10 @@ impl Holds {
     const PARTLY: u8 = 4;
 
     /// Of a pixel outside the image.
-    pub(super) fn outside(is_known: bool) -> Self {
+    fn outside(is_known: bool) -> Self {
         Self(if is_known { Self::KNOWN } else { Self::UNKNOWN })
     }
 
-    /// Of some bytes: a vector of the greatest and of the least.
     #[inline(always)]
     fn of(bytes: &[u8]) -> Self {
         let (mut all, mut any, mut between) = (255, 0, 0);
@@ -53,7 +53,7 @@ impl Holds {
     }
 
     /// Whether a byte is not 255.
-    pub(super) fn has_unknown(self) -> bool {
+    pub(in crate::cpu) fn has_unknown(self) -> bool {
         self.0 & Self::UNKNOWN != 0
     }
 
@@ -89,8 +89,15 @@ impl Vectorized for Row<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let blocks = self.bytes.chunks(self.block);
-        self.holds.iter_mut().zip(blocks).for_each(|(holds, bytes)| *holds = Holds::of(bytes));
+        let Self { bytes, block, holds } = self;
+        // Many rows are known as a whole, in less time than block by block.
+        match Holds::of(bytes) {
+            all if all.0.is_power_of_two() => holds.fill(all),
+            _ => holds
+                .iter_mut()
+                .zip(bytes.chunks(block))
+                .for_each(|(holds, bytes)| *holds = Holds::of(bytes)),
+        }
     }
 }
 
@@ -102,7 +109,7 @@ pub(super) struct Tile {
 }
 
 /// What lies under the windows of each row of results, strip by strip.
-pub(super) struct Reach {
+pub(in crate::cpu) struct Reach {
     shape: Shape,
     /// Of the whole mask.
     pub(super) all: Holds,
@@ -111,25 +118,32 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(
+    /// Of a job; all pixels of its image are known if there is no mask.
+    pub(super) fn new<S: Pixel>(
         isa: Isa,
         window: &Window,
-        mask: &ImageView<'_, u8>,
-        outside: Holds,
+        mask: Option<&ImageView<'_, u8>>,
+        job: &Job<'_, S>,
         stage: &Stage<'_>,
     ) -> Result<Self> {
-        let shape @ Shape { width, height, channels } = mask.shape();
+        let shape @ Shape { width, height, .. } = job.src.shape();
+        let outside = Holds::outside(job.known.outside() != 0.0);
         let blocks = width.div_ceil(BLOCK);
         let mut holds: Vec<Holds> = crate::memory::reserve(blocks * height)?;
-        holds.resize(blocks * height, Holds::default());
-        let band = bands::band(height, 1, 1, stage.cut_for());
-        let rows = holds.chunks_mut(band * blocks).enumerate();
-        share(stage, rows, |_: &mut (), (number, holds)| {
-            for (y, holds) in (number * band..).zip(holds.chunks_exact_mut(blocks)) {
-                isa.run(Row { bytes: mask.row(y), block: BLOCK * channels, holds });
-            }
-            Ok(())
-        })?;
+        holds.resize(blocks * height, Holds::outside(true));
+        if let Some(mask) = mask {
+            let band = bands::band(height, 1, 1, stage.cut_for());
+            let rows = holds.chunks_mut(band * blocks).enumerate();
+            let block = BLOCK * mask.shape().channels;
+            share(stage, rows, |_: &mut (), (number, holds)| {
+                for (y, holds) in (number * band..).zip(holds.chunks_exact_mut(blocks)) {
+                    isa.run(Row { bytes: mask.row(y), block, holds });
+                }
+                Ok(())
+            })?;
+        }
+        let lines: Vec<_> =
+            (0..height + window.rows - 1).map(|line| window.row(line, 0, height)).collect();
         let strip = |number: usize| {
             let columns = number * STRIP..width.min((number + 1) * STRIP);
             let mut under: Vec<_> = (columns.start..columns.end + window.cols - 1)
@@ -138,14 +152,14 @@ impl Reach {
             under.dedup();
             under.sort_unstable();
             under.dedup();
-            let line = |line: usize| match window.row(line, 0, height) {
+            let line = |row: &Option<usize>| match row {
                 Some(y) => under
                     .iter()
                     .map(|block| block.map_or(outside, |block| holds[y * blocks + block]))
                     .fold(Holds::default(), BitOr::bitor),
                 None => outside,
             };
-            windows((0..height + window.rows - 1).map(line), window.rows)
+            windows(lines.iter().map(line).collect(), window.rows)
         };
         let all = holds.iter().copied().fold(Holds::default(), BitOr::bitor);
         Ok(Self { shape, all, strips: (0..width.div_ceil(STRIP)).map(strip).collect() })
@@ -159,30 +173,23 @@ impl Reach {
     }
 
     /// What lies under the windows of these columns of row `y`.
-    pub(super) fn under(&self, columns: &Range<usize>, y: usize) -> Holds {
+    pub(in crate::cpu) fn under(&self, columns: &Range<usize>, y: usize) -> Holds {
         self.strips[columns.start / STRIP..columns.end.div_ceil(STRIP)]
             .iter()
             .fold(Holds::default(), |all, strip| all | strip[y])
     }
 
-    /// The columns of row `y` in strips with an unknown pixel under a window.
-    pub(super) fn unknown(&self, y: usize) -> impl Iterator<Item = Range<usize>> {
-        let strips =
-            (0..self.strips.len()).filter(move |&strip| self.strips[strip][y].has_unknown());
-        strips.map(|strip| self.columns(strip))
-    }
-
-    /// The columns of a strip.
-    fn columns(&self, strip: usize) -> Range<usize> {
-        strip * STRIP..self.shape.width.min((strip + 1) * STRIP)
+    /// The columns of each strip.
+    pub(in crate::cpu) fn strips(&self) -> impl Iterator<Item = Range<usize>> {
+        let width = self.shape.width;
+        (0..width).step_by(STRIP).map(move |x| x..width.min(x + STRIP))
     }
 
     /// The tiles of results with unknown pixels, of at most so many rows. Rows between are taken
     /// with them if they are fewer than `gap`.
     pub(super) fn tiles(&self, gap: usize, most: usize) -> Vec<Tile> {
         let mut tiles = Vec::new();
-        for (number, strip) in self.strips.iter().enumerate() {
-            let columns = self.columns(number);
+        for (columns, strip) in self.strips().zip(&self.strips) {
             let mut y = 0;
             while let Some(first) = (y..strip.len()).find(|&y| strip[y].has_unknown()) {
                 let last = strip.len().min(first + most);
@@ -200,21 +207,25 @@ impl Reach {
 }
 
 /// The unions of so many lines in sequence.
-fn windows(lines: impl Iterator<Item = Holds>, rows: usize) -> Vec<Holds> {
-    let lines: Vec<Holds> = lines.collect();
+fn windows(lines: Vec<Holds>, rows: usize) -> Vec<Holds> {
+    /// Bits of a count of lines that hold something.
+    const BITS: u32 = 32;
     let flags = [Holds::UNKNOWN, Holds::KNOWN, Holds::PARTLY];
-    let mut counts = [0usize; 3];
+    let ones: [u128; 8] = std::array::from_fn(|holds| {
+        let of = |at: usize| u128::from(holds as u8 & flags[at] != 0) << (at as u32 * BITS);
+        of(0) | of(1) | of(2)
+    });
+    let mut counts = 0;
     let mut found = Vec::with_capacity(lines.len() + 1 - rows);
     for (at, line) in lines.iter().enumerate() {
-        let leaving = at.checked_sub(rows).map_or(Holds::default(), |at| lines[at]);
-        let mut all = 0;
-        for (count, flag) in counts.iter_mut().zip(flags) {
-            *count += usize::from(line.0 & flag != 0);
-            *count -= usize::from(leaving.0 & flag != 0);
-            all |= if *count != 0 { flag } else { 0 };
-        }
-        if at + 1 >= rows {
-            found.push(Holds(all));
+        counts += ones[usize::from(line.0)];
+        if let Some(first) = (at + 1).checked_sub(rows) {
+            let flag = |at: usize| {
+                let is_some = (counts >> (at as u32 * BITS)) as u32 != 0;
+                if is_some { flags[at] } else { 0 }
+            };
+            found.push(Holds(flag(0) | flag(1) | flag(2)));
+            counts -= ones[usize::from(lines[first].0)];
         }
     }
     found

@@ -66,7 +66,8 @@ impl Lines {
             self.held = vec![usize::MAX; window.rows];
             self.lines.resize_with(window.rows, Vec::new);
             for line in &mut self.lines {
-                *line = crate::memory::zeroed((width + window.cols - 1) * channels)?;
+                let len = (width + window.cols - 1) * channels;
+                *line = crate::memory::zeroed(len + BLOCK)?;
             }
         }
         for line in y..y + window.rows {
@@ -90,6 +91,7 @@ impl Support<'_> {
     fn line(&self, line: usize, out: &mut [u8]) {
         let Shape { channels, width, height } = self.mask.shape();
         let anchor = self.window.anchor_x;
+        // Lines have a block more, so that the last one is whole.
         let Some(y) = self.window.row(line, 0, height) else { return out.fill(self.outside) };
         let row = self.mask.row(y);
         out[anchor * channels..(anchor + width) * channels].copy_from_slice(row);
@@ -119,18 +121,18 @@ impl Vectorized for Known<'_> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let Self { lines, taps, channels, known } = self;
         for (number, known) in known.chunks_mut(BLOCK).enumerate() {
-            let mut any = [0; BLOCK];
-            let any = &mut any[..known.len()];
+            let mut any = [0u8; BLOCK];
             for (line, taps) in lines.iter().zip(taps) {
                 for col in taps {
-                    let bytes = &line[number * BLOCK + col * channels..][..any.len()];
+                    let bytes = line[number * BLOCK + col * channels..].first_chunk::<BLOCK>();
+                    let bytes = bytes.unwrap_or(&[0; BLOCK]);
                     any.iter_mut().zip(bytes).for_each(|(any, byte)| *any |= byte);
                 }
-                if any.iter().fold(true, |all, &any| all & (any != 0)) {
+                if any.iter().fold(255, |least, &any| least.min(any)) != 0 {
                     break;
                 }
             }
-            known.copy_from_slice(any);
+            known.copy_from_slice(&any[..known.len()]);
         }
     }
 }

@@ -1,3 +1,4 @@
+use crate::filter::whole::{Whole, WholeTaps};
 use crate::mask::{Coverage, Mask, Nan, Rule};
 use crate::{Border, Device, Filter, Image, Number, Pixel, Plan};
 
@@ -272,5 +273,136 @@ fn bytes_are_rounded_quotients() {
             );
             assert!(known.as_slice()[at] != 0 || right == -77.0, "{}", problem.text);
         }
+    }
+}
+
+/// A problem of one channel or three, larger than a strip and a band, under blobs of unknown pixels
+/// that lie at the seams of strips.
+fn with_blobs(random: &mut Random, text: &str, border: Border, is_soft: bool) -> Problem {
+    let size @ (width, height, channels) = (300, 110 + random.below(80), random.one_of(&[1, 3]));
+    let values: Vec<f64> =
+        (0..width * height * channels).map(|_| random.below(256) as f64).collect();
+    let of_mask = random.one_of(&[1, channels]);
+    let mut mask = vec![1.0; width * height * of_mask];
+    let blobs = random.one_of(&[1, 4, 40]);
+    for _ in 0..blobs {
+        let (x, y) = (random.one_of(&[0, 64, 127, 128, 255, 256, 299usize]), random.below(height));
+        let (wide, high) = (1 + random.below(40), 1 + random.below(60));
+        let weight = if is_soft { random.below(256) as f64 / 255.0 } else { 0.0 };
+        for y in y..height.min(y + high) {
+            for x in x.saturating_sub(wide / 2)..width.min(x + wide) {
+                let channel = random.below(of_mask);
+                mask[(y * width + x) * of_mask + channel] = weight;
+            }
+        }
+    }
+    let filter: Filter = text.parse().unwrap();
+    let text = format!("{text} {border} {size:?} {blobs} blobs of {of_mask}, soft: {is_soft}");
+    Problem { filter, text, border, size, nan: Nan::Spread, values, mask, of_mask }
+}
+
+/// Bytes of tiles are those of exact sums one by one: at the seams of strips, under every border,
+/// with each set of instructions, whatever share is unknown.
+#[test]
+fn bytes_of_tiles_are_exact() {
+    let mut random = Random(4);
+    let filters =
+        ["gaussian:2", "gaussian:5", "box:size=15", "box:size=21", "motion:length=9,angle=30"];
+    for (number, text) in filters.iter().cycle().take(60).enumerate() {
+        let border = BORDERS[number / filters.len() % BORDERS.len()];
+        let problem = with_blobs(&mut random, text, border, number % 4 == 3);
+        let (width, height, channels) = problem.size;
+        let image = problem.image::<u8>();
+        let bytes: Vec<u8> =
+            problem.mask.iter().map(|weight| (255.0 * weight).round() as u8).collect();
+        let mask = Image::from_vec(bytes, width, height, problem.of_mask).unwrap();
+        let plan = problem.plan();
+        let plain =
+            Plan::builder(&problem.filter).border(border).device(Device::Cpu).build().unwrap();
+        let plain: Image<u8> = plain.filter(&image).unwrap();
+        let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
+        plan.run_masked(&image, &mask, &mut dst).unwrap();
+        let whole = &problem.filter.byte_filter().unwrap().whole;
+        for _ in 0..3000 {
+            let (x, y, c) = (random.below(width), random.below(height), random.below(channels));
+            let (sum, weight, is_known) = exact_sums(&problem, whole, (&image, &mask), (x, y, c));
+            let at = (y * width + x) * channels + c;
+            let right = match weight {
+                0 => u8::from_f64(-77.0),
+                _ if is_known && border != Border::None => plain.as_slice()[at],
+                _ => gpu_kernels::divisor::ratio(sum, weight) as u8,
+            };
+            assert_eq!(dst.as_slice()[at], right, "{} at {x}, {y}, {c}", problem.text);
+        }
+    }
+}
+
+/// `sum(w m p)` and `sum(w m)` over whole taps, and whether all pixels under the window are known.
+fn exact_sums(
+    problem: &Problem,
+    whole: &Whole,
+    (image, mask): (&Image<u8>, &Image<u8>),
+    (x, y, channel): (usize, usize, usize),
+) -> (i128, i128, bool) {
+    let ((width, height, channels), filter) = (problem.size, &problem.filter);
+    let (anchor_x, anchor_y) = filter.anchor();
+    let (mut sums, mut is_known) = ([0i128; 2], true);
+    for r in 0..filter.rows() {
+        for c in 0..filter.cols() {
+            let tap = match &whole.taps {
+                WholeTaps::Table(taps) => i128::from(taps[r * filter.cols() + c]),
+                WholeTaps::Products { terms, .. } => terms
+                    .iter()
+                    .map(|(row, column)| i128::from(row[c]) * i128::from(column[r]))
+                    .sum(),
+            };
+            let place = |at: usize, offset: usize, anchor: usize, n: usize| {
+                problem.border.resolve((at + offset) as isize - anchor as isize, n as isize)
+            };
+            let found = place(y, r, anchor_y, height).zip(place(x, c, anchor_x, width));
+            let (pixel, weight) = match found {
+                Some((y, x)) => {
+                    let at = y as usize * width + x as usize;
+                    let of_mask = at * problem.of_mask + channel * problem.of_mask / channels;
+                    (image.as_slice()[at * channels + channel], mask.as_slice()[of_mask])
+                }
+                None if problem.border == Border::None => (0, 0),
+                None => (problem.border.constant() as u8, 255),
+            };
+            is_known &= weight == 255;
+            sums[0] += tap * i128::from(pixel) * i128::from(weight);
+            sums[1] += tap * i128::from(weight);
+        }
+    }
+    (sums[0], sums[1], is_known)
+}
+
+/// Plain sums of bytes are those over an image in which unknown pixels are 0, and unknown where no
+/// pixel under a tap is known.
+#[test]
+fn sums_of_bytes_leave_out_what_is_unknown() {
+    let mut random = Random(5);
+    for (number, text) in
+        ["sobel-x", "laplacian", "taps:1 1 1", "log:sigma=2"].iter().cycle().take(24).enumerate()
+    {
+        let border = BORDERS[number / 4 % BORDERS.len()];
+        let problem = with_blobs(&mut random, text, border, false);
+        let (width, height, channels) = problem.size;
+        let (dst, ..) = problem.run::<u8, u8>(true);
+        let mut seen = problem.image::<u8>();
+        for (at, value) in seen.as_mut_slice().iter_mut().enumerate() {
+            *value = if problem.mask[at * problem.of_mask / channels] == 0.0 { 0 } else { *value };
+        }
+        let border = if border == Border::None { Border::Constant(0.0) } else { border };
+        let plain =
+            Plan::builder(&problem.filter).border(border).device(Device::Cpu).build().unwrap();
+        let plain: Image<u8> = plain.filter(&seen).unwrap();
+        for (at, &found) in dst.as_slice().iter().enumerate() {
+            let pixel = at / channels;
+            let [_, _, magnitude] = problem.sums(pixel % width, pixel / width, at % channels);
+            let right = if magnitude == 0.0 { u8::from_f64(-77.0) } else { plain.as_slice()[at] };
+            assert_eq!(found, right, "{} at {at}", problem.text);
+        }
+        assert_eq!(dst.shape().height, height);
     }
 }

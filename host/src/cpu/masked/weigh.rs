@@ -103,12 +103,30 @@ impl Weigh<'_> {
 /// A mask's number as a weight.
 trait Weight: Copy {
     fn weight(self) -> f32;
+
+    /// The weights of up to [`BLOCK`] numbers.
+    #[inline(always)]
+    fn weights(numbers: &[Self], out: &mut [f32]) {
+        out.iter_mut().zip(numbers).for_each(|(out, number)| *out = number.weight());
+    }
 }
 
 impl Weight for u8 {
     #[inline(always)]
     fn weight(self) -> f32 {
         weight(self)
+    }
+
+    #[inline(always)]
+    fn weights(numbers: &[Self], out: &mut [f32]) {
+        // Nearly all are 0 or 255, which need no division.
+        let is_between = numbers.iter().fold(0, |any, byte| any | byte.wrapping_add(1)) > 1;
+        let numbers = out.iter_mut().zip(numbers);
+        if is_between {
+            numbers.for_each(|(out, &number)| *out = weight(number));
+        } else {
+            numbers.for_each(|(out, &number)| *out = if number == 0 { 0.0 } else { 1.0 });
+        }
     }
 }
 
@@ -190,7 +208,7 @@ fn each<N: Weight>(
         let (mut numbers, mut spread) = ([0.0; BLOCK], [0.0; BLOCK * MOST]);
         for (values, weights) in values.chunks_mut(BLOCK * per_weight).zip(weights.chunks(BLOCK)) {
             let numbers = &mut numbers[..weights.len()];
-            numbers.iter_mut().zip(weights).for_each(|(number, weight)| *number = weight.weight());
+            N::weights(weights, numbers);
             if per_weight == 1 {
                 some(values, numbers);
             } else if per_weight <= MOST {
@@ -215,7 +233,7 @@ pub(super) const MOST: usize = 4;
 
 /// Repeats each number for the channels of its pixel, of which there are at most [`MOST`].
 #[inline(always)]
-pub(super) fn repeat<T: Copy>(numbers: &[T], channels: usize, out: &mut [T]) {
+pub(in crate::cpu) fn repeat<T: Copy>(numbers: &[T], channels: usize, out: &mut [T]) {
     #[inline(always)]
     fn fixed<T: Copy, const C: usize>(numbers: &[T], out: &mut [T]) {
         out.chunks_exact_mut(C).zip(numbers).for_each(|(out, &number)| {
