@@ -31,6 +31,7 @@ use crate::cpu::share::share;
 use crate::cpu::taps::Bytes;
 use crate::cpu::tile::{ROWS, SLACK};
 use crate::filter::ByteFilter;
+use crate::filter::whole::WholeTaps;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
 use crate::round::{self, Place, Resolver};
@@ -94,15 +95,19 @@ impl<'a> Estimate<'a> {
     /// `None` if errors may be great.
     pub(super) fn new(byte_filter: &ByteFilter, bytes: &'a Bytes) -> Result<Option<Self>> {
         let (view, whole) = (&bytes.taps.filter, &byte_filter.whole);
-        let least = |taps: &mut dyn Iterator<Item = f64>| {
-            taps.filter(|&tap| tap != 0.0).fold(f64::INFINITY, f64::min)
+        let least = |taps: &[f64]| {
+            let some = taps.iter().filter(|&&tap| tap != 0.0);
+            some.fold(f64::INFINITY, |least, tap| least.min(tap.abs()))
         };
-        let factors = view.separated().filter(|(row, column)| {
-            least(&mut row.iter().copied()) * least(&mut column.iter().copied()) > LEAST
-        });
+        let factors = view.separated().filter(|(row, column)| least(row) * least(column) > LEAST);
         let column = factors.map(|(_, column)| column);
         let dense = if factors.is_some() { &[] } else { bytes.taps.dense()? };
-        if dense.iter().any(|&tap| tap != 0.0 && f64::from(tap) < LEAST) {
+        // In a sum of products, a tap may be the small difference of great ones.
+        let is_sum = matches!(
+            &whole.taps,
+            WholeTaps::Products { terms, point, .. } if terms.len() > 1 || *point != 0
+        );
+        if is_sum || dense.iter().any(|&tap| tap != 0.0 && f64::from(tap) < LEAST) {
             return Ok(None);
         }
         let in_f32 = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
@@ -119,14 +124,15 @@ impl<'a> Estimate<'a> {
             None => (view.cols(), view.cols() + view.rows() + ROWS, 0),
         };
         let blocks = of_column / BLOCK_OF_COLUMN + 1;
-        let of_column = of_column.min(BLOCK_OF_COLUMN + ROWS + blocks) + 1;
+        let of_column = of_column.min(BLOCK_OF_COLUMN + ROWS) + blocks + 1;
+        let weight = column.map_or(1.0, |column| column.iter().sum::<f64>().abs());
         let across = factors.as_ref().and_then(|(_, across, _)| across.as_ref());
         // Where all is known, the result is a sum over the divisor.
         let one = (whole.total() as f64 * whole.divisor.unit() - 1.0).abs();
         let error = |roundings: usize| Error {
             relative: (1.001 * ((2 * roundings + 10) as f64 * UNIT + one)) as f32,
             lost: across.map_or(0.0, |across| 2.01 * across.greatest_loss) as f32,
-            loss: across.map_or(0.0, |across| 514.0 * across.loss) as f32,
+            loss: across.map_or(0.0, |across| 514.0 * weight * across.loss) as f32,
         };
         let (error, by_columns) = (error(of_row + of_column), error(of_row));
         let is_small = f64::from(error.relative + error.lost) < GREATEST_ERROR;
