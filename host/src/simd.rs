@@ -567,6 +567,16 @@ macro_rules! portable {
 }
 
 portable!(f32, 8, f32::mul_add);
+
+/// The C library's `fmaf`, which `f32::mul_add` calls outside code for FMA instructions. That of
+/// mingw-w64 rounds several times, so this one takes its place.
+#[cfg(all(windows, target_env = "gnu"))]
+// SAFETY: the name is C's, and so are the signature and the result.
+#[unsafe(no_mangle)]
+extern "C" fn fmaf(value: f32, factor: f32, sum: f32) -> f32 {
+    libm::fmaf(value, factor, sum)
+}
+
 // No result depends on whether an f64 sum is fused. Without an FMA instruction a fused multiply-add
 // takes 100 times as long.
 portable!(f64, 4, |value: f64, factor, sum| value * factor + sum);
@@ -1096,6 +1106,38 @@ mod arm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The sum of an exact product and a number, rounded once: in f64 to odd, then to nearest.
+    fn rounded_once(value: f32, factor: f32, sum: f32) -> f32 {
+        let (product, sum) = (f64::from(value) * f64::from(factor), f64::from(sum));
+        let total = product + sum;
+        let added = total - product;
+        let error = (product - (total - added)) + (sum - added);
+        let odd = match total.to_bits() & 1 {
+            0 if error > 0.0 => total.next_up(),
+            0 if error < 0.0 => total.next_down(),
+            _ => total,
+        };
+        odd as f32
+    }
+
+    #[test]
+    fn portable_sums_are_rounded_once() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 32) as u32
+        };
+        for _ in 0..100_000 {
+            // Any sign and fraction; sums are 2^-30 to 2^30 times the product. Few bits make ties.
+            let [value, factor, sum] = [0, 0, random() as i32 % 30].map(|power| {
+                let keep = if random() % 2 == 0 { u32::MAX } else { 0xffff_0000 };
+                f32::from_bits((random() & 0x807f_ffff & keep) | (127 << 23)) * 2f32.powi(power)
+            });
+            let result = value.mul_add(factor, sum);
+            assert_eq!(result, rounded_once(value, factor, sum), "{value} * {factor} + {sum}");
+        }
+    }
 
     #[test]
     fn an_unknown_set_is_refused_by_name() {
