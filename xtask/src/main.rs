@@ -6,6 +6,7 @@ mod dist;
 mod docs;
 mod doctor;
 mod package;
+mod platforms;
 mod ptx;
 mod rust_cuda;
 mod test;
@@ -66,6 +67,9 @@ enum Task {
     /// Make the files of a release: the tool's archive, the packages, the wheel, checksums, a bill
     /// of materials.
     Dist(dist::Options),
+    /// Build for Windows and for Linux on aarch64, without a GPU, and test there, under Wine and qemu.
+    /// What this machine lacks for that is listed.
+    Platforms(platforms::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,
     /// List what is missing on this machine, and how to install it.
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Task::Ptx(options) => ptx::run(&options),
         Task::Package(options) => package::run(&options),
         Task::Dist(options) => dist::run(&options),
+        Task::Platforms(options) => platforms::run(&options),
         Task::Dependents => dependents::run(),
         Task::Doctor => doctor::run(),
     };

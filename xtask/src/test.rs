@@ -1,18 +1,18 @@
 //! `cargo xtask test`: every test of the workspace, and one summary at the end.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::{cargo, exit_code};
+use crate::{cargo, exit_code, print};
 
 /// The totals that the test programs reported.
 #[derive(Debug, Default, PartialEq)]
-struct Summary {
+pub(crate) struct Summary {
     programs: usize,
-    passed: usize,
-    failed: usize,
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
     ignored: usize,
     skips: Vec<String>,
 }
@@ -54,12 +54,19 @@ impl std::fmt::Display for Summary {
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let mut child = cargo()
-        .args(["test", "--release", "--workspace", "--no-fail-fast"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting cargo")?;
+    let mut command = cargo();
+    command.args(["test", "--release", "--workspace", "--no-fail-fast"]).args(arguments);
+    let (status, summary) = summed(command)?;
+    if status.success() && summary.passed == 0 {
+        print("error: not one test was run\n")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(exit_code(status))
+}
+
+/// Runs tests by this command, and prints their output and its summary.
+pub(crate) fn summed(mut command: Command) -> Result<(ExitStatus, Summary)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("starting cargo")?;
     let mut summary = Summary::default();
     let mut out = std::io::stdout().lock();
     let mut lines = BufReader::new(child.stdout.take().context("cargo's output")?);
@@ -71,11 +78,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let status = child.wait().context("waiting for cargo")?;
     writeln!(out, "\n{summary}").context("writing")?;
-    if status.success() && summary.passed == 0 {
-        writeln!(out, "error: not one test was run").context("writing")?;
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(exit_code(status))
+    Ok((status, summary))
 }
 
 #[cfg(test)]
