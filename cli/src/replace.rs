@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tempfile::NamedTempFile;
+
 use crate::failure::{Failure, Result};
 use crate::stream;
 
@@ -15,6 +17,16 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Removes the unfinished files. Keeping the lock stops other threads from beginning one.
+#[cfg(any(unix, windows))]
+fn clean_up() -> MutexGuard<'static, Vec<PathBuf>> {
+    let unfinished = unfinished();
+    for path in unfinished.iter() {
+        let _ = fs::remove_file(path);
+    }
+    unfinished
+}
+
 /// Removes temporary files when the user interrupts the program or the system ends it.
 pub(crate) fn clean_up_on_signals() {
     #[cfg(unix)]
@@ -22,14 +34,21 @@ pub(crate) fn clean_up_on_signals() {
     {
         std::thread::spawn(move || {
             for signal in signals.forever() {
-                // Keeping the lock stops other threads from beginning a file.
-                let unfinished = unfinished();
-                for path in unfinished.iter() {
-                    let _ = fs::remove_file(path);
-                }
+                let _lock = clean_up();
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         });
+    }
+    // Windows sends SIGINT for Ctrl-C, and 21, SIGBREAK, for Ctrl-Break and a closed window.
+    #[cfg(windows)]
+    for signal in [signal_hook::consts::SIGINT, 21] {
+        let end = || {
+            let _lock = clean_up();
+            // STATUS_CONTROL_C_EXIT, as without a handler.
+            std::process::exit(0xc000_013a_u32 as i32)
+        };
+        // SAFETY: the handler may do anything, because Windows runs it in a thread of its own.
+        let _ = unsafe { signal_hook::low_level::register(signal, end) };
     }
 }
 
@@ -60,9 +79,23 @@ pub(crate) fn check(path: &Path, make_folder: bool) -> Result {
     target(path).map(drop)
 }
 
+/// Whether Windows takes the name for a device's, in any folder and with any extension.
+fn is_device(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_uppercase();
+    let stem = name.split('.').next().unwrap_or_default().trim_end();
+    let numbered = |kind| {
+        let number = stem.strip_prefix(kind);
+        number.is_some_and(|number| matches!(number.as_bytes(), [b'0'..=b'9']))
+    };
+    matches!(stem, "CON" | "PRN" | "AUX" | "NUL") || numbered("COM") || numbered("LPT")
+}
+
 fn target(path: &Path) -> Result<Target> {
     if stream::is_stream(path) {
         return Ok(Target::Stream);
+    }
+    if cfg!(windows) && is_device(path) {
+        return Err(Failure::at(path, "names a device on Windows: choose another name"));
     }
     // Through a link, the write replaces the linked file, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -128,10 +161,16 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
         }
         Ok(())
     })();
-    let result =
-        written.and_then(|()| file.persist(&target).map(drop).map_err(|error| fail(error.error)));
+    let result = written.and_then(|()| renamed(file, &target).map_err(fail));
     unfinished().retain(|path| *path != temporary);
     result
+}
+
+/// Closes a temporary file and gives it this name. The input may be open under it: Windows 10 then
+/// replaces it through `fs::rename`, but not through `NamedTempFile::persist`.
+fn renamed(file: NamedTempFile, target: &Path) -> io::Result<()> {
+    let path = file.into_temp_path().keep()?;
+    fs::rename(&path, target).inspect_err(|_| drop(fs::remove_file(&path)))
 }
 
 #[cfg(test)]
@@ -165,6 +204,19 @@ mod tests {
         permissions.set_readonly(true);
         fs::set_permissions(&path, permissions).unwrap();
         assert!(replace(&path, |_| Ok(())).unwrap_err().message.contains("read-only"));
+    }
+
+    #[test]
+    fn names_of_devices_are_known() {
+        for name in ["NUL", "nul.png", "out/Aux.tar.gz", "COM1", "lpt9 .jpg"] {
+            assert!(is_device(Path::new(name)), "{name}");
+            let written = replace(Path::new(name), |_| Err(Failure::new("it is a file's name")));
+            let message = written.unwrap_err().message;
+            assert_eq!(message.contains("names a device"), cfg!(windows), "{message}");
+        }
+        for name in ["null.png", "COM.png", "COM10", "aux-1.png", "nul/picture.png", "-", ".."] {
+            assert!(!is_device(Path::new(name)), "{name}");
+        }
     }
 
     #[cfg(unix)]
