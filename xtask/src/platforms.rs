@@ -76,7 +76,7 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T length) {
 
 /// What the tool is asked to do on each platform, in a folder with the pictures of `assets`. The
 /// files that it writes must not differ.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "filter astronaut.png blurred.png --filter gaussian:2",
     "filter hubble_deep_field.jpg sharp.jpg --filter unsharp:sigma=1.5,amount=0.8",
     "filter moon.png slopes.npy --filter gaussian:1.3 --filter sobel --output-type f32",
@@ -93,11 +93,12 @@ const COMMANDS: [&str; 22] = [
     "filter astronaut.png masked.tga --filter gaussian:4 --mask moon.png",
     "filter slopes.npy bands.npy --filter gaussian:2 --chunk-above 1K",
     "filter astronaut.png moon.png deep.png folder/ --filter sharpen --jobs 3",
-    "filter folder/ all/ --recursive --format ppm --filter gaussian:0.8 --jobs 2",
+    "filter folder/ all/ --recursive --format pam --filter gaussian:0.8 --jobs 2",
     "filter blurred.png blurred.png --filter sharpen",
     "filter - - --format png --filter sobel < moon.png > piped.png",
-    "filter - - --raw 64x16x3 --frames --format raw --filter box:3 < blurred.png > frames.raw",
-    "filter all/ portable/ --filter gaussian:2",
+    "filter moon.png moon.raw --filter identity",
+    "filter - - --raw 64x64x1 --frames --format raw --filter box:3 < moon.raw > frames.raw",
+    "APRON_ISA=portable filter slopes.npy portable.npy --filter gaussian:2",
     "filters > filters.txt",
 ];
 
@@ -304,13 +305,18 @@ fn written(folder: &Path, tool: impl Fn() -> Command) -> Result<BTreeMap<String,
         while let Some(word) = words.next() {
             let mut file = || words.next().map(|name| folder.join(name)).context("no file");
             match word {
+                _ if word.starts_with("APRON_") => {
+                    let (name, value) = word.split_once('=').context("no value")?;
+                    command.env(name, value)
+                }
                 "<" => command.stdin(File::open(file()?)?),
                 ">" => command.stdout(File::create(file()?)?),
-                word => command.arg(word),
+                _ => command.arg(word),
             };
         }
-        let status = command.status().with_context(|| format!("{command:?}"))?;
-        ensure!(status.success(), "{line}: {status}");
+        let output = command.output().with_context(|| format!("{command:?}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{line}: {}, {said}", output.status);
     }
     let mut files = BTreeMap::new();
     read(folder, "", &mut files)?;
