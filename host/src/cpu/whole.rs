@@ -154,7 +154,7 @@ pub(super) const DIGIT_BITS: u32 = 15;
 const DIGIT_BLOCK: usize = 512;
 
 /// The greatest sum of the magnitudes of a row of whole taps.
-const WEIGHT: usize = 1 << 37;
+const WEIGHT: u64 = 1 << 37;
 
 /// A row of whole taps in signed digits. Sums of each digit over pixels are exact, and [`carried`]
 /// makes them digits again.
@@ -170,7 +170,7 @@ impl DigitRow {
         const {
             // Products of pixels with the lower digits, a sum's digits so far, and what is carried.
             let low = DIGIT_BLOCK << (DIGIT_BITS - 1);
-            let high = (WEIGHT >> (2 * DIGIT_BITS)) + DIGIT_BLOCK;
+            let high = (WEIGHT >> (2 * DIGIT_BITS)) as usize + DIGIT_BLOCK;
             assert!(
                 255 * low + (3 << 16) <= i32::MAX as usize
                     && 255 * high + (3 << 16) <= i32::MAX as usize
@@ -409,7 +409,7 @@ mod tests {
     fn digits_are_exact() {
         const LEN: usize = 130;
         for cols in [1, 2, 7, DIGIT_BLOCK - 1, DIGIT_BLOCK, DIGIT_BLOCK + 1, 3 * DIGIT_BLOCK + 5] {
-            let most = (WEIGHT / cols) as i64;
+            let most = WEIGHT as i64 / cols as i64;
             let low = -(1 << (DIGIT_BITS - 1));
             let kinds: [&dyn Fn(usize) -> i64; 6] = [
                 &|_| most,
