@@ -21,7 +21,10 @@ pub(crate) fn is_pipe(found: &Metadata) -> bool {
     #[cfg(unix)]
     return std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type());
     #[cfg(not(unix))]
-    return false;
+    {
+        let _ = found;
+        false
+    }
 }
 
 /// Whether the path is standard input or output, or a named pipe. There, data arrives as it is
