@@ -1,12 +1,12 @@
 //! Filters over known pixels beside the plain filter:
 //! `cargo bench -p apron --no-default-features --bench masked`.
 //!
-//! Pictures of 2048x2048 pixels of noise, and masks of 0 and 255 whose discs of unknown pixels cover
-//! a share of the picture. Each row has the plain filter's time in milliseconds, and other times as
-//! multiples of it: masks with 0 %, 1 % and 30 % unknown, and border `none` without a mask. All
-//! calls of a row alternate, and the least time of each counts. Arguments choose rows by their
-//! names: `-- u8 box` measures those that contain both. `--cpu-time` takes the processor's time of
-//! all threads instead of the clock's, for a machine with other work. `APRON_ISA` forces an
+//! Pictures of 2048x2048 pixels of noise, and masks of 0 and 255 whose discs of unknown pixels
+//! cover a share of the picture. Each row has the plain filter's time in milliseconds, and other
+//! times as multiples of it: masks with 0 %, 1 % and 30 % unknown, and border `none` without a
+//! mask. All calls of a row alternate, and the least time of each counts. Arguments choose rows by
+//! their names: `-- u8 box` measures those that contain both. `--cpu-time` takes the processor's
+//! time of all threads instead of the clock's, for a machine with other work. `APRON_ISA` forces an
 //! instruction set, and `RAYON_NUM_THREADS` the number of threads.
 
 use std::time::Instant;

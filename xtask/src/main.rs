@@ -67,8 +67,8 @@ enum Task {
     /// Make the files of a release: the tool's archive, the packages, the wheel, checksums, a bill
     /// of materials.
     Dist(dist::Options),
-    /// Build for Windows and for Linux on aarch64, without a GPU, and test there, under Wine and qemu.
-    /// What this machine lacks for that is listed.
+    /// Build for Windows and for Linux on aarch64, without a GPU, and test there, under Wine and
+    /// qemu. What this machine lacks for that is listed.
     Platforms(platforms::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,

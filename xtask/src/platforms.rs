@@ -1,5 +1,5 @@
-//! `cargo xtask platforms`: builds the CPU's part of apron for other platforms, runs its tests there,
-//! under Wine and qemu, and compares the files that the tool writes there and here.
+//! `cargo xtask platforms`: builds the CPU's part of apron for other platforms, runs its tests
+//! there, under Wine and qemu, and compares the files that the tool writes there and here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -161,8 +161,8 @@ impl Plan {
         self.border == Border::None || self.unknown.nan != Nan::Spread && has_nan
     }
 
-    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, and none
-    /// decodes light.
+    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, and
+    /// none decodes light.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there are no kernels"))]
     pub(super) fn has_kernel(&self, source: Scalar) -> bool {
         !self.is_masked(source) && self.light.is_none()

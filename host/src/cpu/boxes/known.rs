@@ -95,8 +95,8 @@ impl KnownMean<'_> {
         })
     }
 
-    /// Keeps the sums of all columns of both pictures, row by row, and calls `finish` with them, the
-    /// row's number and its results.
+    /// Keeps the sums of all columns of both pictures, row by row, and calls `finish` with them,
+    /// the row's number and its results.
     fn by_columns<C: Count>(
         &self,
         dst: &mut ImageViewMut<'_, u8>,
