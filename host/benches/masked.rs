@@ -5,9 +5,8 @@
 //! cover a share of the picture. Each row has the plain filter's time in milliseconds, and other
 //! times as multiples of it: masks with 0 %, 1 % and 30 % unknown, and border `none` without a
 //! mask. All calls of a row alternate, and the least time of each counts. Arguments choose rows by
-//! their names: `-- u8 box` measures those that contain both. `--cpu-time` takes the processor's
-//! time of all threads instead of the clock's, for a machine with other work. `APRON_ISA` forces an
-//! instruction set, and `RAYON_NUM_THREADS` the number of threads.
+//! their names: `-- u8 box` measures those that contain both. `APRON_ISA` forces an instruction
+//! set, and `RAYON_NUM_THREADS` the number of threads.
 
 use std::time::Instant;
 
@@ -16,10 +15,7 @@ use apron::{Border, Device, Filter, Image, Mask, Pixel, Plan, Result};
 const SIDE: usize = 2048;
 
 /// Calls of each kind, of which the least time counts.
-const ROUNDS: usize = 8;
-
-/// The argument for the processor's time.
-const CPU_TIME: &str = "--cpu-time";
+const ROUNDS: usize = 12;
 
 /// Percentages of unknown pixels.
 const SHARES: [usize; 3] = [0, 1, 30];
@@ -81,38 +77,19 @@ fn filters() -> Result<Vec<(&'static str, Filter)>> {
     ])
 }
 
-/// Nanoseconds that all threads of this process have run, as Linux counts them.
-fn running() -> std::io::Result<f64> {
-    let mut sum = 0.0;
-    for task in std::fs::read_dir("/proc/self/task")? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        sum += text.split(' ').next().and_then(|time| time.parse::<f64>().ok()).unwrap_or(0.0);
-    }
-    Ok(sum)
-}
-
-/// Milliseconds of a call, by the clock; or by the processor, of several calls.
-fn time(cpu_time: bool, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
-    if !cpu_time {
-        let start = Instant::now();
-        call()?;
-        return Ok(start.elapsed().as_secs_f64() * 1e3);
-    }
-    // Linux counts a few milliseconds late.
-    const CALLS: usize = 8;
-    let now = || running().expect("times in /proc");
-    let start = now();
-    (0..CALLS).try_for_each(|_| call())?;
-    Ok((now() - start) / 1e6 / CALLS as f64)
+/// Milliseconds of a call.
+fn time(call: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    call()?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
 fn measure<P: Pixel>(channels: usize, masks: &[Image<u8>], wanted: &[String]) -> Result<()> {
-    let cpu_time = wanted.iter().any(|word| word == CPU_TIME);
     let src = noise::<P>(channels)?;
     let mut dst = Image::<P>::zeroed(SIDE, SIDE, channels)?;
     for (text, filter) in filters()? {
         let name = format!("{} {channels} {text}", P::SCALAR);
-        if !wanted.iter().all(|word| word == CPU_TIME || name.contains(word)) {
+        if !wanted.iter().all(|word| name.contains(word)) {
             continue;
         }
         let plan = |border| Plan::builder(&filter).border(border).device(Device::Cpu).build();
@@ -120,11 +97,11 @@ fn measure<P: Pixel>(channels: usize, masks: &[Image<u8>], wanted: &[String]) ->
         let mut best = [f64::INFINITY; 2 + SHARES.len()];
         for _ in 0..ROUNDS {
             let mut least = |at: usize, time: f64| best[at] = best[at].min(time);
-            least(0, time(cpu_time, || plain.run(&src, &mut dst))?);
+            least(0, time(|| plain.run(&src, &mut dst))?);
             for (at, mask) in masks.iter().enumerate() {
-                least(1 + at, time(cpu_time, || plain.run_masked(&src, mask, &mut dst))?);
+                least(1 + at, time(|| plain.run_masked(&src, mask, &mut dst))?);
             }
-            least(1 + masks.len(), time(cpu_time, || none.run_masked(&src, Mask::All, &mut dst))?);
+            least(1 + masks.len(), time(|| none.run_masked(&src, Mask::All, &mut dst))?);
         }
         let times = best[1..].iter().map(|time| format!(" {:.2} |", time / best[0]));
         println!("| {name} | {:.2} |{}", best[0], times.collect::<String>());

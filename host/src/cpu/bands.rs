@@ -125,7 +125,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
 
     /// Computes the pixels of a few rows; false, and they are not finished, if the allowance does
     /// not last.
-    pub(super) fn rows(
+    fn rows(
         &self,
         scratch: &mut Scratch,
         columns: &Range<usize>,
@@ -240,7 +240,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
 
     /// The sums in f64 of the row passes' results under the terms' columns, for elements from `at`
     /// on of row `row` of those made last.
-    pub(super) fn column_sums(&self, scratch: &Scratch, at: usize, row: usize) -> [f64; BESIDE] {
+    fn column_sums(&self, scratch: &Scratch, at: usize, row: usize) -> [f64; BESIDE] {
         // A row has the same place in each ring.
         let lines = &scratch.rings[0].called[row..];
         let mut all = [0.0; BESIDE];

@@ -12,7 +12,6 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-pub(super) mod known;
 pub(super) mod mean;
 
 use std::ops::Range;
@@ -297,7 +296,13 @@ impl Vectorized for Many<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let Self { columns, before, out, cols, channels, factor } = self;
-        add_up_all(&columns[..columns.len() - CHUNK], before, channels);
+        let columns = &columns[..columns.len() - CHUNK];
+        match channels {
+            1 => add_up::<1>(columns, before),
+            2 => add_up::<2>(columns, before),
+            3 => add_up::<3>(columns, before),
+            _ => add_up::<4>(columns, before),
+        }
         // The sums may wrap around; their difference is below 2^32 and is exact.
         let ends = before[cols * channels..].iter().zip(&*before);
         out.iter_mut()
@@ -433,17 +438,6 @@ impl Divide<'_> {
                 );
             }
         }
-    }
-}
-
-/// For each element the sum of those before it in its channel, of at most 4.
-#[inline(always)]
-fn add_up_all(columns: &[u32], before: &mut [u32], channels: usize) {
-    match channels {
-        1 => add_up::<1>(columns, before),
-        2 => add_up::<2>(columns, before),
-        3 => add_up::<3>(columns, before),
-        _ => add_up::<4>(columns, before),
     }
 }
 

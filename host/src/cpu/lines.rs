@@ -77,9 +77,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
                 _ => self.frame.isa.run(Widen { values, middle, out }),
             };
             let outside = of(self.frame.window.border_value);
-            if self.frame.weigh.is_none_or(|weigh| weigh.nan || !weigh.alone) {
-                padding.pad(row, channels, outside, out, |value| of(value.to_f32()), widen);
-            }
+            padding.pad(row, channels, outside, out, |value| of(value.to_f32()), widen);
             let padded = (columns.len() + self.frame.window.cols - 1) * channels;
             if let Some(weigh) = &self.frame.weigh {
                 clean = self.weigh(weigh, &padding, source, &mut out[..padded]);

@@ -169,18 +169,6 @@ impl Whole {
         Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
     }
 
-    /// The sum of all numerators.
-    pub(crate) fn total(&self) -> i128 {
-        let sum = |taps: &[i64]| taps.iter().map(|&tap| i128::from(tap)).sum::<i128>();
-        match &self.taps {
-            WholeTaps::Table(taps) => sum(taps),
-            WholeTaps::Products { terms, point, .. } => {
-                let products = terms.iter().map(|(row, column)| sum(row) * sum(column));
-                products.sum::<i128>() + point
-            }
-        }
-    }
-
     /// The numerator that all taps share and the divisor, if the filter is a mean with equal taps.
     pub(crate) fn mean(&self) -> Option<(i64, u64)> {
         let equal = |taps: &[i64]| taps.iter().all(|tap| *tap == taps[0]).then_some(taps[0]);

@@ -30,7 +30,7 @@ pub(crate) use bound::{
 };
 use margin::Margin;
 pub(crate) use margin::{places, places_room};
-pub(crate) use resolve::{Place, Resolver, Scratch};
+pub(crate) use resolve::{Resolver, Scratch};
 
 /// Whether sums by spectra in f64 can decide a byte.
 pub(crate) fn spectra_decide(view: &Filter) -> bool {

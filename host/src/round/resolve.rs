@@ -54,7 +54,7 @@ pub(crate) struct Scratch {
 }
 
 /// A result: its column, row and channel.
-pub(crate) type Place = (usize, usize, usize);
+type Place = (usize, usize, usize);
 
 impl<'a> Resolver<'a> {
     /// For the first `filtered` channels of `src`.
@@ -78,7 +78,14 @@ impl<'a> Resolver<'a> {
 
     /// The results of a window of one tap, for each value.
     pub(crate) fn of_single_pixels(of_bytes: &ByteFilter) -> [u8; 256] {
-        let numerator = of_bytes.whole.total();
+        let numerator = match &of_bytes.whole.taps {
+            WholeTaps::Table(taps) => taps.iter().map(|&tap| i128::from(tap)).sum(),
+            WholeTaps::Products { terms, point, .. } => {
+                let products =
+                    terms.iter().map(|(row, column)| i128::from(row[0]) * i128::from(column[0]));
+                products.sum::<i128>() + point
+            }
+        };
         std::array::from_fn(|value| of_bytes.whole.divisor.byte(numerator * value as i128))
     }
 
@@ -105,19 +112,14 @@ impl<'a> Resolver<'a> {
         {
             return Some(self.src.row(y)[x * shape.channels + channel]);
         }
-        Some(self.of_bytes.whole.divisor.byte(self.sum(isa, (x, y, channel), scratch)))
-    }
-
-    /// The exact sum of a result: whole taps times bytes.
-    pub(crate) fn sum(&self, isa: Isa, place: Place, scratch: &mut Scratch) -> i128 {
-        let ((_, y, _), window) = (place, &self.window);
         if scratch.y != Some(y) {
             scratch.y = Some(y);
-            let row = |row| window.row(y, row, self.src.shape().height).map(|source| (row, source));
+            let row = |row| window.row(y, row, shape.height).map(|source| (row, source));
             scratch.under.clear();
             scratch.under.extend((0..window.rows).filter_map(row));
         }
-        match &self.of_bytes.whole.taps {
+        let place = (x, y, channel);
+        let sum = match &self.of_bytes.whole.taps {
             WholeTaps::Table(taps) => self.table(isa, taps, place, scratch).into(),
             WholeTaps::Products { terms, point, .. } => {
                 let number = terms.iter().enumerate();
@@ -127,7 +129,8 @@ impl<'a> Resolver<'a> {
                 products.sum::<i128>()
                     + if *point == 0 { 0 } else { point * i128::from(self.middle(place)) }
             }
-        }
+        };
+        Some(self.of_bytes.whole.divisor.byte(sum))
     }
 
     /// The pixel under the middle of the window.

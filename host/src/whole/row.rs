@@ -37,10 +37,8 @@ pub(crate) struct WholeRow {
     pub(crate) middle: f64,
     /// The greatest magnitude of a pixel less the middle, as a part of the greatest pixel.
     pub(crate) pixel: f64,
-    /// The sum of the differences between the taps and these, and the greatest of them as a part of
-    /// its tap.
+    /// The sum of the differences between the taps and these.
     pub(crate) loss: f64,
-    pub(crate) greatest_loss: f64,
     /// The greatest magnitude of a sum, and of its low part, as parts of the greatest pixel.
     pub(crate) greatest: f64,
     pub(crate) greatest_low: f64,
@@ -50,30 +48,15 @@ impl WholeRow {
     /// For a column of so many taps, and an image of bytes. `None` if there is no room, or for a
     /// single tap of 1 and the pixels as they are, as then the column pass goes over them.
     pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
-        Self::of(taps, taps.len().max(rows) >= LONG)
-    }
-
-    /// Over pixels as they are. The error of such sums is small beside the sums themselves, if no
-    /// tap is negative.
-    pub(crate) fn of_pixels(taps: &[f64]) -> Option<Self> {
-        Self::of(taps, false)
-    }
-
-    /// Over pixels less the middle only if they `may` be taken so.
-    fn of(taps: &[f64], may: bool) -> Option<Self> {
         let (bits, exponent) = scale(taps)?;
         let scale = 2f64.powi(exponent);
         let half = 1 << (bits - 1);
-        let (mut loss, mut greatest_loss) = (0.0, 0.0f64);
-        let (mut plus, mut minus, mut low_weight) = (0.0, 0.0, 0.0);
+        let (mut loss, mut plus, mut minus, mut low_weight) = (0.0, 0.0, 0.0, 0.0);
         let mut sums = [0i32; 2];
         let mut parts = taps.iter().map(|&tap| {
             let whole = (tap * scale).round();
             let rounded = whole / scale;
             loss += (tap - rounded).abs();
-            if tap != 0.0 {
-                greatest_loss = greatest_loss.max((1.0 - rounded / tap).abs());
-            }
             plus += rounded.max(0.0);
             minus -= rounded.min(0.0);
             let low = ((whole as i32 + half) & (2 * half - 1)) - half;
@@ -90,7 +73,8 @@ impl WholeRow {
         drop(parts);
         let units = [2f64.powi(bits - exponent) as f32, 2f64.powi(-exponent) as f32];
         // Sums lie between both weights times a pixel, or within all of it times half of one.
-        let is_smaller = may && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
+        let is_smaller =
+            taps.len().max(rows) >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
         if taps == [1.0] && !is_smaller {
             return None;
         }
@@ -105,7 +89,6 @@ impl WholeRow {
             middle,
             pixel,
             loss,
-            greatest_loss,
             greatest,
             greatest_low: pixel * low_weight,
         })

@@ -59,20 +59,15 @@ impl Mean {
     }
 
     /// The byte of a sum of pixels: their mean, rounded half to even.
+    ///
+    /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies
+    /// at least `1 / (2 * LIMIT)`, 2^-29, from one. So to the nearest multiple of 2^-30, a tie is
+    /// one, and nothing else is.
     #[inline(always)]
     pub(super) fn byte(sum: u32, factor: f64) -> u8 {
-        Self::nearest(f64::from(sum) * factor)
-    }
-
-    /// The byte of a mean up to 256, off by less than 2^-43.
-    ///
-    /// A mean that is no tie lies at least `1 / (2 * LIMIT)`, 2^-29, from one. So to the nearest
-    /// multiple of 2^-30, a tie is one, and nothing else is.
-    #[inline(always)]
-    pub(super) fn nearest(mean: f64) -> u8 {
         /// Numbers as great as that are multiples of 2^-30.
         const GRID: f64 = 1.5 * (1 << 22) as f64;
-        ((mean + GRID) - GRID).byte()
+        ((f64::from(sum) * factor + GRID) - GRID).byte()
     }
 }
 

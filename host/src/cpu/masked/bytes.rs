@@ -1,33 +1,38 @@
 //! Bytes made of bytes and a mask of bytes.
 //!
-//! Quotients are exact, rounded half to even, over the whole taps. Where every pixel under the
-//! window is known, the result is the plain filter's byte. So where few results have an unknown
-//! pixel under their windows, the plain filter makes all results, and [`Quotients`] those; else
-//! [`Quotients`] makes all.
+//! Averages are quotients of exact sums, with the mask as alpha ([`weighted_bytes`]). Where every
+//! pixel under the window is known, the result is the plain filter's byte:
+//!
+//! ```text
+//! filter the image without the mask
+//! for each band of rows:
+//!     find the results with an unknown pixel under the window      by running counts
+//!     copy what lies under them, with the mask as last channel
+//!     compute quotients over the copy, and store those results
+//! ```
 //!
 //! Sums over known pixels are the plain filter's, over an image in which unknown pixels are 0.
 
-use super::Job;
+use std::ops::Range;
+
+use gpu_kernels::border::REPLICATE;
+
 use super::exact::Exact;
-use super::quotients::{Estimate, Plane, Quotients};
-use super::reach::Reach;
-use super::support::{Lines, Support};
-use super::weigh::{BLOCK, MOST, repeat};
-use crate::cpu::Engine;
-use crate::cpu::bands::band;
-use crate::cpu::boxes::known::KnownMean;
-use crate::cpu::boxes::mean::Mean;
+use super::sums::{self, Ordered, Orders};
+use super::{Job, Known};
 use crate::cpu::share::share;
-use crate::cpu::taps::Bytes;
-use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+use crate::cpu::{Engine, weighted_bytes};
+use crate::image::{Image, ImageViewMut, Pixel, Shape};
 use crate::mask::{Coverage, Mask, Nan, Rule};
-use crate::progress::Stage;
-use crate::simd::{Lanes, Vectorized};
+use crate::progress::{Report, Stage};
+use crate::window::Window;
 use crate::{Family, Result};
 
-/// The greatest share of results with unknown pixels for which the plain filter makes all results
-/// first: quotients take about twice its time.
-const FEW: f64 = 0.5;
+/// Rows of a band, unless the window has more.
+const ROWS: usize = 64;
+
+/// Columns that are found or left out together.
+const COLUMNS: usize = 64;
 
 impl Engine {
     pub(super) fn run_masked_bytes(
@@ -38,285 +43,386 @@ impl Engine {
         coverage: &mut Coverage<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let Shape { width, height, .. } = job.src.shape();
-        let all_known;
-        let mask = match job.known.mask {
-            Mask::Bytes(view) => view,
-            _ => {
-                let bytes = vec![255; width * height];
-                all_known = Image::from_vec(bytes, width, height, 1)?;
-                all_known.view()
+        let shape = job.src.shape();
+        let is_whole = match job.known.mask {
+            Mask::Bytes(view) => {
+                (0..shape.height).all(|y| view.row(y).iter().all(|&byte| byte == 0 || byte == 255))
             }
+            _ => true,
         };
-        let given = matches!(job.known.mask, Mask::Bytes(_)).then_some(&mask);
-        let reach = Reach::new(self.isa, &self.window(), given, job, stage)?;
-        let is_by_weights = rule == Rule::Sum && reach.all.has_weights();
-        if is_by_weights || coverage.weights.is_some() || coverage.known.is_some() {
-            self.masked_values((family, rule), job, dst, coverage, stage)?;
-        }
-        match rule {
-            _ if is_by_weights => return Ok(()),
-            Rule::Sum => self.sums_of_bytes(family, job, (mask, &reach), dst, stage)?,
-            _ => self.quotients_of_bytes((family, rule), job, (mask, &reach), dst, stage)?,
-        }
-        self.finish(job, dst, stage)
-    }
-
-    /// Copies the results that are not computed.
-    fn finish(
-        &self,
-        job: &Job<'_, u8>,
-        dst: &mut ImageViewMut<'_, u8>,
-        stage: &Stage<'_>,
-    ) -> Result<()> {
-        let Shape { width, height, .. } = job.src.shape();
-        let band = band(height, 1, 1, stage.cut_for());
-        share(stage, dst.bands_mut(band).enumerate(), |own: &mut Vec<f32>, (number, rows)| {
-            for (y, out) in (number * band..).zip(rows) {
-                if job.known.unknown.nan == Nan::Fill {
-                    job.keep_known(&(0..width), y, own, out, None);
-                }
-                self.window().restore(&job.src, job.filtered, &(0..width), y, out);
+        let values = (family, rule);
+        if rule != Rule::Sum {
+            if coverage.weights.is_some() || coverage.known.is_some() {
+                self.masked_values(values, job, dst, coverage, stage)?;
             }
-            Ok(())
-        })
-    }
-
-    /// Sums over known pixels, under a mask of 0 and 255.
-    fn sums_of_bytes(
-        &self,
-        family: Family,
-        job: &Job<'_, u8>,
-        (mask, reach): (ImageView<'_, u8>, &Reach),
-        dst: &mut ImageViewMut<'_, u8>,
-        stage: &Stage<'_>,
-    ) -> Result<()> {
-        let Shape { height, channels, .. } = job.src.shape();
-        let made = self.selected(job, &mask, reach, stage)?;
-        let seen = made.as_ref().map_or(job.src, Image::view);
-        self.run(family, &seen.into(), &mut dst.reborrow().into(), job.filtered, stage)?;
-        let (filter, outside) = (&self.taps.filter, job.outside());
-        let support = Support::new((self.isa, self.window()), filter, mask, outside);
-        let unknown = job.unknown();
-        let band = band(height, self.window().rows, 1, stage.cut_for());
-        let per_byte = channels / mask.shape().channels;
-        share(stage, dst.bands_mut(band).enumerate(), |lines: &mut Lines, (number, rows)| {
-            for (y, out) in (number * band..).zip(rows) {
-                let is_reached = |columns: &_| reach.under(columns, y).has_unknown();
-                for columns in reach.strips().filter(is_reached) {
-                    let known = lines.known(&support, &columns, y)?;
-                    let out = &mut out[columns.start * channels..columns.end * channels];
-                    self.isa.run(Leave { known, per_byte, unknown, out });
-                }
+            return self.averages(values, job, dst, stage);
+        }
+        if !is_whole {
+            return self.masked_values(values, job, dst, coverage, stage);
+        }
+        // Which results are known, and then the sums of bytes.
+        let mut known = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
+        let given = coverage.known.take();
+        let weights = coverage.weights.as_mut().map(ImageViewMut::reborrow);
+        let mut both = Coverage { weights, known: Some(known.view_mut()) };
+        self.masked_values(values, job, dst, &mut both, stage)?;
+        let mut seen = job.src.to_image()?;
+        for (y, row) in seen.as_mut_slice().chunks_exact_mut(shape.row_len()).enumerate() {
+            job.select(y, row);
+        }
+        let (src, to) = (seen.view().into(), &mut dst.reborrow().into());
+        self.run(family, &src, to, job.filtered, stage)?;
+        let unknown = u8::from_f32(job.known.unknown.result as f32);
+        for (y, (known, out)) in
+            known.as_slice().chunks_exact(shape.row_len()).zip(rows(dst)).enumerate()
+        {
+            for (out, _) in out.iter_mut().zip(known).filter(|(_, known)| **known == 0) {
+                *out = unknown;
             }
-            Ok(())
-        })
+            self.window().restore(&job.src, job.filtered, &(0..shape.width), y, out);
+        }
+        if let Some(mut given) = given {
+            rows(&mut given)
+                .zip(known.as_slice().chunks_exact(shape.row_len()))
+                .for_each(|(out, known)| out.copy_from_slice(known));
+            coverage.known = Some(given);
+        }
+        Ok(())
     }
 
     /// Averages, and other quotients.
-    fn quotients_of_bytes(
+    fn averages(
         &self,
         (family, rule): (Family, Rule),
         job: &Job<'_, u8>,
-        (mask, reach): (ImageView<'_, u8>, &Reach),
         dst: &mut ImageViewMut<'_, u8>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        if reach.share() == 0.0 {
-            let (src, to) = (job.src.into(), &mut dst.reborrow().into());
-            return self.run(family, &src, to, job.filtered, stage).map(|_| ());
-        }
-        let window = self.window();
-        let byte_filter = self.taps.filter.byte_filter()?;
-        let bytes = self.bytes.get_or_init(|| Bytes::new(byte_filter, &window));
-        let takes = |mean: &Mean| KnownMean::takes(*mean, &window, job.src.shape());
-        if let Some(mean) = bytes.mean.filter(takes).filter(|_| !reach.all.has_weights()) {
-            let made = self.selected(job, &mask, reach, stage)?;
-            let pixels = made.as_ref().map_or(job.src, Image::view);
-            let (isa, outside, empty) = (self.isa, job.outside(), job.unknown());
-            let means = KnownMean { isa, window, mean, pixels, mask, outside, reach, empty };
-            return means.run(dst, stage);
-        }
+        let (window, shape) = (self.window(), job.src.shape());
+        self.run(family, &job.src.into(), &mut dst.reborrow().into(), job.filtered, stage)?;
+        let none = job.known.outside() == 0.0;
+        let rows = (0..shape.height).map(|y| job.is_known(y)).collect();
         let estimate = match rule {
-            Rule::Average => Estimate::new(byte_filter, bytes)?,
+            Rule::Average if family != Family::Fourier => {
+                let taps = Ordered::new(self.isa, &self.taps, family)?;
+                Some(Orders { rule, taps, magnitudes: None })
+            }
             _ => None,
         };
-        let is_all = estimate.is_some() && reach.share() > FEW;
-        if !is_all {
-            self.run(family, &job.src.into(), &mut dst.reborrow().into(), job.filtered, stage)?;
-        }
-        let products: &[_] = match reach.all.has_weights() {
-            true => &[(Product::High, 256), (Product::Low, 1)],
-            false => &[(Product::Selected, 255)],
-        };
-        let images = match reach.all.has_unknown() && estimate.is_some() {
-            true => products
-                .iter()
-                .map(|&(product, _)| self.products(job, &mask, product, stage))
-                .collect::<Result<Vec<_>>>()?,
-            false => Vec::new(),
-        };
-        let planes = products.iter().enumerate().map(|(number, &(product, factor))| Plane {
-            bytes: images.get(number).map_or(job.src, Image::view),
-            outside: product.of(window.border_value as u8, 255),
-            factor,
-        });
-        let planes = planes.collect();
-        let (whole, empty) = (&byte_filter.whole, job.unknown());
-        let exact = Exact { engine: self, family, whole, window, job, mask, empty };
-        Quotients { exact, byte_filter, planes, reach, estimate }.run(is_all, dst, stage)
-    }
-
-    /// The pixels under a mask of 0 and 255, unknown ones as 0; `None` if all are known.
-    fn selected(
-        &self,
-        job: &Job<'_, u8>,
-        mask: &ImageView<'_, u8>,
-        reach: &Reach,
-        stage: &Stage<'_>,
-    ) -> Result<Option<Image<u8>>> {
-        let some = || self.products(job, mask, Product::Selected, stage);
-        reach.all.has_unknown().then(some).transpose()
-    }
-
-    /// The products of pixels with the mask's bytes.
-    fn products(
-        &self,
-        job: &Job<'_, u8>,
-        mask: &ImageView<'_, u8>,
-        product: Product,
-        stage: &Stage<'_>,
-    ) -> Result<Image<u8>> {
-        let shape @ Shape { width, height, channels } = job.src.shape();
-        let per_byte = channels / mask.shape().channels;
-        let mut products = Image::<u8>::zeroed(width, height, channels)?;
-        let band = band(height, 1, 1, stage.cut_for());
-        let bands = products.as_mut_slice().chunks_mut(band * shape.row_len()).enumerate();
-        share(stage, bands, |_: &mut (), (number, rows)| {
-            for (y, out) in (number * band..).zip(rows.chunks_exact_mut(shape.row_len())) {
-                let (pixels, mask) = (job.src.row(y), mask.row(y));
-                self.isa.run(Multiply { product, pixels, mask, per_byte, out });
+        let call = Quotients { engine: self, job, window, none, rows, estimate };
+        let band = ROWS.max(2 * window.rows).min(shape.height);
+        let bands = dst.bands_mut(band).enumerate();
+        share(stage, bands, |memory: &mut Memory, (number, mut rows)| {
+            call.band(memory, number * band, &mut rows)?;
+            for (y, out) in (number * band..).zip(rows) {
+                if job.known.unknown.nan == Nan::Fill {
+                    job.keep_known(&(0..shape.width), y, &mut memory.own, out, None);
+                }
+                window.restore(&job.src, job.filtered, &(0..shape.width), y, out);
             }
             Ok(())
-        })?;
-        Ok(products)
+        })
     }
+}
+
+/// All rows of an image.
+fn rows<'a>(view: &'a mut ImageViewMut<'_, u8>) -> impl Iterator<Item = &'a mut [u8]> {
+    view.bands_mut(usize::MAX).flatten()
 }
 
 impl Job<'_, u8> {
-    /// The mask's byte of what lies outside the image.
-    fn outside(&self) -> u8 {
-        if self.known.outside() == 0.0 { 0 } else { 255 }
+    /// Makes the unknown pixels of row `y` zeros.
+    fn select(&self, y: usize, row: &mut [u8]) {
+        let Mask::Bytes(view) = self.known.mask else { return };
+        let per_byte = self.src.shape().channels / view.shape().channels;
+        for (pixels, _) in
+            row.chunks_exact_mut(per_byte).zip(view.row(y)).filter(|(_, byte)| **byte == 0)
+        {
+            pixels.fill(0);
+        }
     }
 
-    /// The result where no pixel is known.
-    fn unknown(&self) -> u8 {
-        u8::from_f32(self.known.unknown.result as f32)
+    /// Whether a row's mask says that all is known.
+    fn is_known(&self, y: usize) -> bool {
+        match &self.known.mask {
+            Mask::Bytes(view) => view.row(y).iter().fold(255, |all, byte| all & byte) == 255,
+            _ => true,
+        }
     }
-}
 
-/// What is taken of a pixel times the mask's byte.
-#[derive(Clone, Copy)]
-enum Product {
-    /// All, over 255: the byte is 0 or 255.
-    Selected,
-    /// The high byte.
-    High,
-    /// The low byte.
-    Low,
-}
+    /// A row of the mask's bytes, and its channels; `None` if all is known.
+    fn mask_row(&self, y: usize) -> Option<(&[u8], usize)> {
+        match &self.known.mask {
+            Mask::Bytes(view) => Some((view.row(y), view.shape().channels)),
+            _ => None,
+        }
+    }
 
-impl Product {
-    #[inline(always)]
-    fn of(self, pixel: u8, weight: u8) -> u8 {
-        let product = u16::from(pixel) * u16::from(weight);
-        match self {
-            Self::Selected => pixel & weight,
-            Self::High => (product >> 8) as u8,
-            Self::Low => product as u8,
+    /// The bytes of a mask for a pixel.
+    fn bytes(&self, (x, y): (usize, usize)) -> &[u8] {
+        match &self.known.mask {
+            Mask::Bytes(view) => {
+                let channels = view.shape().channels;
+                &view.row(y)[x * channels..][..channels]
+            }
+            _ => &[255],
         }
     }
 }
 
-/// Products of a row.
-struct Multiply<'a> {
-    product: Product,
-    pixels: &'a [u8],
-    /// Each byte for as many values.
-    mask: &'a [u8],
-    per_byte: usize,
-    out: &'a mut [u8],
+/// A thread's memory.
+#[derive(Default)]
+struct Memory {
+    own: Vec<f32>,
+    /// For each column under the windows of a row, how many unknown pixels lie there.
+    counts: Vec<u32>,
+    /// For each result of a band, whether an unknown pixel is under its window.
+    touched: Vec<bool>,
 }
 
-impl Vectorized for Multiply<'_> {
-    type Output = ();
+/// A call under way.
+struct Quotients<'a> {
+    engine: &'a Engine,
+    job: &'a Job<'a, u8>,
+    window: Window,
+    /// Whether nothing is known outside the image.
+    none: bool,
+    /// Whether all pixels of a row are known.
+    rows: Vec<bool>,
+    /// Sums in f32 that decide nearly all results.
+    estimate: Option<Orders<'a>>,
+}
 
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { product, pixels, mask, per_byte, out } = self;
-        let all = |of: fn(u8, u8) -> u8, out: &mut [u8]| {
-            each(mask, per_byte, out, |out, weights, at| {
-                let pixels = pixels[at..].iter().zip(weights);
-                out.iter_mut().zip(pixels).for_each(|(out, (&p, &m))| *out = of(p, m));
-            });
+impl Quotients<'_> {
+    /// Whether all pixels under a line of the windows are known.
+    fn is_clean(&self, line: usize) -> bool {
+        let Shape { width, height, .. } = self.job.src.shape();
+        let leaves =
+            self.window.leaves_columns(0, width) || self.window.leaves_columns(width - 1, width);
+        match self.window.row(line, 0, height) {
+            Some(y) => self.rows[y] && !(self.none && leaves),
+            None => !self.none,
+        }
+    }
+
+    /// Computes the results of a band that begins at row `top`, where a pixel is unknown.
+    fn band(&self, memory: &mut Memory, top: usize, rows: &mut [&mut [u8]]) -> Result<()> {
+        let width = self.job.src.shape().width;
+        if (top..top + rows.len() + self.window.rows - 1).all(|line| self.is_clean(line)) {
+            return Ok(());
+        }
+        self.touch(memory, top, rows.len());
+        let is_touched = |block: usize| {
+            let columns = block * COLUMNS..width.min((block + 1) * COLUMNS);
+            memory.touched.chunks_exact(width).any(|row| row[columns.clone()].contains(&true))
         };
-        match product {
-            Product::Selected => all(|p, m| Product::Selected.of(p, m), out),
-            Product::High => all(|p, m| Product::High.of(p, m), out),
-            Product::Low => all(|p, m| Product::Low.of(p, m), out),
+        let blocks: Vec<bool> = (0..width.div_ceil(COLUMNS)).map(is_touched).collect();
+        // Margins cost as much as results, so blocks less than a window apart are taken together.
+        let gap = self.window.cols.div_ceil(COLUMNS);
+        let mut block = 0;
+        while let Some(first) = (block..blocks.len()).find(|&block| blocks[block]) {
+            let mut end = first + 1;
+            while let Some(next) = (end..blocks.len().min(end + gap)).find(|&next| blocks[next]) {
+                end = next + 1;
+            }
+            self.part(memory, first * COLUMNS..width.min(end * COLUMNS), top, rows)?;
+            block = end;
         }
+        Ok(())
     }
-}
 
-/// Leaves the results with known pixels as they are.
-struct Leave<'a> {
-    /// 0 where none is known, each for as many results.
-    known: &'a [u8],
-    per_byte: usize,
-    unknown: u8,
-    out: &'a mut [u8],
-}
-
-impl Vectorized for Leave<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { known, per_byte, unknown, out } = self;
-        each(known, per_byte, out, |out, known, _| {
-            let each = out.iter_mut().zip(known);
-            each.for_each(|(out, &known)| *out = if known == 0 { unknown } else { *out });
-        });
-    }
-}
-
-/// Calls `work` for parts of a row: its values, a number for each of them, and the first value's
-/// place. Each of the row's numbers is for `channels` values.
-#[inline(always)]
-fn each(
-    numbers: &[u8],
-    channels: usize,
-    values: &mut [u8],
-    work: impl Fn(&mut [u8], &[u8], usize),
-) {
-    let mut spread = [0; BLOCK * MOST];
-    match channels {
-        1 => work(values, numbers, 0),
-        2..=MOST => {
-            let parts = values.chunks_mut(BLOCK * channels).zip(numbers.chunks(BLOCK));
-            for (part, (values, numbers)) in parts.enumerate() {
-                let spread = &mut spread[..values.len()];
-                repeat(numbers, channels, spread);
-                work(values, spread, part * BLOCK * channels);
+    /// Finds the touched results of some rows.
+    fn touch(&self, memory: &mut Memory, top: usize, rows: usize) {
+        let (window, Shape { width, height, .. }) = (&self.window, self.job.src.shape());
+        let under: Vec<_> =
+            (0..width + window.cols - 1).map(|at| window.column(at, 0, width)).collect();
+        memory.counts.clear();
+        memory.counts.resize(under.len(), 0);
+        memory.touched.clear();
+        let add = |line: usize, with: fn(u32, u32) -> u32, counts: &mut [u32]| {
+            if self.is_clean(line) {
+                return;
+            }
+            let row = window.row(line, 0, height).map(|y| self.job.mask_row(y));
+            for (count, &column) in counts.iter_mut().zip(&under) {
+                let is_unknown = match row.zip(column) {
+                    Some((Some((row, 1)), x)) => row[x] != 255,
+                    Some((Some((row, n)), x)) => row[x * n..(x + 1) * n].iter().any(|&b| b != 255),
+                    Some((None, _)) => false,
+                    None => self.none,
+                };
+                *count = with(*count, is_unknown.into());
+            }
+        };
+        for y in top..top + rows {
+            match y == top {
+                true => (y..y + window.rows)
+                    .for_each(|line| add(line, u32::wrapping_add, &mut memory.counts)),
+                false => {
+                    add(y - 1, u32::wrapping_sub, &mut memory.counts);
+                    add(y + window.rows - 1, u32::wrapping_add, &mut memory.counts);
+                }
+            }
+            let is_set = |count: u32| u32::from(count != 0);
+            let counts = &memory.counts;
+            let mut sum: u32 = counts[..window.cols - 1].iter().map(|&count| is_set(count)).sum();
+            for x in 0..width {
+                sum += is_set(counts[x + window.cols - 1]);
+                memory.touched.push(sum != 0);
+                sum -= is_set(counts[x]);
             }
         }
-        _ => {
-            let pixels = values.chunks_exact_mut(channels).zip(numbers);
-            for (pixel, (values, &number)) in pixels.enumerate() {
-                for (part, values) in values.chunks_mut(BLOCK).enumerate() {
-                    work(values, &[number; BLOCK], pixel * channels + part * BLOCK);
+    }
+
+    /// Computes the touched results in some columns.
+    fn part(
+        &self,
+        memory: &Memory,
+        columns: Range<usize>,
+        top: usize,
+        rows: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let Shape { width, channels, .. } = self.job.src.shape();
+        let in_row = |row: usize| &memory.touched[row * width..][columns.clone()];
+        let has = |row: &usize| in_row(*row).contains(&true);
+        let (Some(first), Some(last)) = ((0..rows.len()).find(has), (0..rows.len()).rfind(has))
+        else {
+            return Ok(());
+        };
+        let of_mask = self.job.known.mask.channels().unwrap_or(1);
+        // A mask with one channel weighs all colours of a copy.
+        let together = channels / of_mask;
+        for channel in (0..channels).step_by(together) {
+            let part = channel..channel + together;
+            let found = self.quotients(&columns, (top + first, last - first + 1), part.clone())?;
+            let Shape { width: wide, channels: many, .. } = found.shape();
+            for (row, out) in rows.iter_mut().enumerate().take(last + 1).skip(first) {
+                let line = row - first + self.window.anchor_y;
+                let from = &found.as_slice()[(line * wide + self.window.anchor_x) * many..];
+                let out = &mut out[columns.start * channels..columns.end * channels];
+                let pixels = out.chunks_exact_mut(channels).zip(from.chunks_exact(many));
+                for ((out, from), _) in pixels.zip(in_row(row)).filter(|(_, touched)| **touched) {
+                    out[part.clone()].copy_from_slice(&from[..many - 1]);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The quotients over a copy of what lies under the windows of some results, of some channels.
+    fn quotients(
+        &self,
+        columns: &Range<usize>,
+        (top, rows): (usize, usize),
+        part: Range<usize>,
+    ) -> Result<Image<u8>> {
+        let (window, Shape { width, height, channels }) = (&self.window, self.job.src.shape());
+        let (wide, high) = (columns.len() + window.cols - 1, rows + window.rows - 1);
+        let many = part.len() + 1;
+        let mut copy = Image::<u8>::zeroed(wide, high, many)?;
+        let of_mask = self.job.known.mask.channels().unwrap_or(1);
+        let outside = (window.border_value as u8, if self.none { 0 } else { 255 });
+        for (line, out) in copy.as_mut_slice().chunks_exact_mut(wide * many).enumerate() {
+            let row = window.row(top + line, 0, height);
+            for (at, out) in out.chunks_exact_mut(many).enumerate() {
+                match row.zip(window.column(columns.start + at, 0, width)) {
+                    Some((y, x)) => {
+                        let pixel = &self.job.src.row(y)[x * channels..][part.clone()];
+                        out[..many - 1].copy_from_slice(pixel);
+                        out[many - 1] = self.job.bytes((x, y))[part.start * of_mask / channels];
+                    }
+                    None => {
+                        out[..many - 1].fill(outside.0);
+                        out[many - 1] = outside.1;
+                    }
+                }
+            }
+        }
+        if let Some(orders) = &self.estimate
+            && let Some(found) = self.estimated(orders, &copy)?
+        {
+            return Ok(found);
+        }
+        let mut found = Image::zeroed(wide, high, many)?;
+        let whole = &self.engine.taps.filter.byte_filter()?.whole;
+        let empty = u8::from_f32(self.job.known.unknown.result as f32);
+        let over_copy = Window { border: REPLICATE, ..self.window };
+        let report = Report::default();
+        let call = report.call(0);
+        let (from, to) = (copy.view(), &mut found.view_mut());
+        let stage = call.stage(0, 0);
+        weighted_bytes::run(self.engine.isa, (whole, empty), &over_copy, &from, to, &stage)?;
+        Ok(found)
+    }
+
+    /// The quotients over a copy, by sums in f32; exact where these do not decide. `None` if that
+    /// is so of many results.
+    fn estimated(&self, orders: &Orders<'_>, copy: &Image<u8>) -> Result<Option<Image<u8>>> {
+        let Shape { width, height, channels } = copy.shape();
+        let split = |from: usize, to: usize| -> Result<Image<u8>> {
+            let mut image = Image::zeroed(width, height, to - from)?;
+            let pixels = image.as_mut_slice().chunks_exact_mut(to - from);
+            for (out, pixel) in pixels.zip(copy.as_slice().chunks_exact(channels)) {
+                out.copy_from_slice(&pixel[from..to]);
+            }
+            Ok(image)
+        };
+        let (pixels, mask) = (split(0, channels - 1)?, split(channels - 1, channels)?);
+        let known = Known { mask: (&mask).into(), ..*self.job.known };
+        let job = Job { known: &known, src: pixels.view(), filtered: channels - 1 };
+        let (mut values, mut weights) = (
+            Image::<f32>::zeroed(width, height, channels - 1)?,
+            Image::zeroed(width, height, channels - 1)?,
+        );
+        let window = Window { border: REPLICATE, ..self.window };
+        let report = Report::default();
+        let call = report.call(0);
+        let mut coverage = Coverage { weights: Some(weights.view_mut()), known: None };
+        let to = &mut values.view_mut();
+        sums::run((self.engine.isa, window), orders, &job, to, &mut coverage, &call.stage(0, 0))?;
+
+        let exact = Exact {
+            whole: &self.engine.taps.filter.byte_filter()?.whole,
+            window: &window,
+            copy: copy.view(),
+            empty: u8::from_f32(self.job.known.unknown.result as f32),
+        };
+        // Each sum is off by a rounding for each tap and each product, and so is its divisor.
+        let error = 255.0 * 2.0 * (orders.taps.taps() + 8) as f32 * (f32::EPSILON / 2.0);
+        let least = LITTLE * orders.taps.ones();
+        let mut found = Image::<u8>::zeroed(width, height, channels)?;
+        let mut left = width * height / MANY;
+        let (anchor_x, anchor_y) = (window.anchor_x, window.anchor_y);
+        let few = channels - 1;
+        for y in anchor_y..anchor_y + height + 1 - window.rows {
+            let row = y * width + anchor_x..(y + 1) * width + anchor_x + 1 - window.cols;
+            let part = row.start * few..row.end * few;
+            let sums = values.as_slice()[part.clone()].iter().zip(&weights.as_slice()[part]);
+            let out = &mut found.as_mut_slice()[row.start * channels..row.end * channels];
+            let out = out.chunks_exact_mut(channels).flat_map(|pixel| &mut pixel[..few]);
+            for (at, (out, (&value, &weight))) in out.zip(sums).enumerate() {
+                // A conversion, as `floor` is a call on some processors.
+                let rest = (value - (value as i32) as f32 - 0.5).abs();
+                if weight == 0.0 {
+                    // No tap is negative, so none of a known pixel is greater than 0.
+                    *out = exact.empty;
+                } else if weight > least && rest > error {
+                    *out = u8::from_f32(value);
+                } else if left == 0 {
+                    return Ok(None);
+                } else {
+                    left -= 1;
+                    *out = exact.byte((anchor_x + at / few, y), at % few);
+                }
+            }
+        }
+        Ok(Some(found))
     }
 }
+
+/// Results with at most this part of the taps' weight are exact sums: roundings of whole taps may
+/// count.
+const LITTLE: f32 = 1.0 / 64.0;
+
+/// Of so many results, one may be summed exactly; else all are.
+const MANY: usize = 16;

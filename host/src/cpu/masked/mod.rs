@@ -9,17 +9,12 @@
 //! | [`weigh`] | a row's products with weights, or its weights |
 //! | [`sums`] | the direct and the separable family |
 //! | [`spectra`] | the family of spectra, and sums tap by tap where little is known |
-//! | [`bytes`] | bytes made of bytes and a mask of bytes: exact |
-//! | [`reach`], [`support`] | which results have unknown, and which have known pixels |
-//! | [`quotients`], [`exact`] | averages of bytes: estimates, and exact sums |
+//! | [`bytes`], [`exact`] | bytes made of bytes and a mask of bytes: exact |
 
 mod bytes;
 mod exact;
-mod quotients;
-pub(super) mod reach;
 mod spectra;
 mod sums;
-mod support;
 #[cfg(test)]
 mod tests;
 pub(super) mod weigh;

@@ -3,38 +3,29 @@
 //! ```text
 //! for each rectangle of results, as in bands:
 //!     for a few rows:
-//!         if all is known under the windows:
-//!             results of the plain filter
-//!         else:
-//!             sums of weighted pixels           in the order of the filter's family
-//!             sums of weights                   likewise; one number where every weight is 1
-//!             sums of |tap| times weights       where taps are negative
-//!             results from these, to pixels
+//!         sums of weighted pixels               in the order of the filter's family
+//!         sums of weights                       likewise; one number where every weight is 1
+//!         sums of |tap| times weights           where taps are negative
+//!         results from these, to pixels
 //! ```
 
 use std::ops::Range;
 
-use super::reach::Reach;
 use super::{Job, Make, Results};
 use crate::cpu::bands::{self, band};
-use crate::cpu::frame::{Frame, Target, Terms};
+use crate::cpu::frame::{Frame, Passes, Target, Terms};
 use crate::cpu::lines::Scratch;
 use crate::cpu::rows::{AddPoint, Narrow};
 use crate::cpu::run::Run;
 use crate::cpu::share::share;
 use crate::cpu::taps::Taps;
-use crate::cpu::tile::{ROWS, SLACK};
+use crate::cpu::tile::SLACK;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::mask::{Coverage, Mask, Nan, Rule};
 use crate::progress::{Report, Stage};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Result};
-
-/// Columns of a rectangle where some results have unknown pixels under their windows and others
-/// have none; and the share of those with unknown pixels from which on rectangles are wide.
-const STRIP: usize = 256;
-const MOST_OF_ALL: f64 = 0.9;
 
 /// A filter's taps, or their magnitudes, in the order of a family.
 pub(super) struct Ordered<'a> {
@@ -54,12 +45,27 @@ impl<'a> Ordered<'a> {
         bands::run(&Run::new(&frame, &terms, None), None, &report.call(0).stage(0, 0))?;
         Ok(Self { terms, ones: sum[0] })
     }
+
+    /// The sum of the taps.
+    pub(super) fn ones(&self) -> f32 {
+        self.ones
+    }
+
+    /// Taps that are taken for a result.
+    pub(super) fn taps(&self) -> usize {
+        let taps = |passes: &Passes<'_>| passes.across.map_or(0, <[f32]>::len) + passes.taps.len();
+        1 + self.terms.passes.iter().map(taps).sum::<usize>()
+    }
 }
 
 /// A source of sums, whatever its pixels' type.
 trait Sums: Sync {
     /// Values of a pixel.
     fn channels(&self) -> usize;
+    /// Columns of results in a rectangle.
+    fn strip(&self) -> usize;
+    /// The greatest number of rows that are computed together.
+    fn together(&self, left: usize) -> usize;
     /// Begins a rectangle.
     fn start(&self, scratch: &mut Scratch, columns: &Range<usize>) -> Result<()>;
     /// Computes the sums of `count` rows from row `y` on, into `scratch.sums`. Where every pixel
@@ -73,9 +79,17 @@ trait Sums: Sync {
     ) -> bool;
 }
 
-impl<S: Pixel, D: Pixel> Sums for Run<'_, S, D> {
+impl<S: Pixel> Sums for Run<'_, S, f32> {
     fn channels(&self) -> usize {
         self.frame.src.shape().channels
+    }
+
+    fn strip(&self) -> usize {
+        Run::strip(self)
+    }
+
+    fn together(&self, left: usize) -> usize {
+        self.rows_together(left)
     }
 
     fn start(&self, scratch: &mut Scratch, columns: &Range<usize>) -> Result<()> {
@@ -108,7 +122,7 @@ impl<S: Pixel, D: Pixel> Sums for Run<'_, S, D> {
     }
 }
 
-impl<S: Pixel, D: Pixel> Run<'_, S, D> {
+impl<S: Pixel> Run<'_, S, f32> {
     /// Whether weights alone are summed, and every one under the windows of these rows is 1.
     fn all_ones(
         &self,
@@ -146,6 +160,7 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D> {
 
 /// The sums of a call: of weights and of magnitudes times weights, those that it needs.
 struct AllSums<'a> {
+    products: &'a dyn Sums,
     weights: Option<&'a dyn Sums>,
     magnitudes: Option<&'a dyn Sums>,
 }
@@ -167,17 +182,11 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     stage: &Stage<'_>,
 ) -> Result<()> {
     let (src, filtered, nowhere) = (job.src, job.filtered, Target::nowhere);
-    let reach = match job.known.mask {
-        _ if job.known.unknown.is_nan::<S>() => None,
-        Mask::Weights(_) => None,
-        Mask::Bytes(mask) => Some(Reach::new(isa, &window, Some(&mask), job, stage)?),
-        Mask::All => Some(Reach::new(isa, &window, None, job, stage)?),
-    };
     let weigh = Some(job.weigh(false));
-    let dst = Target::new(dst);
-    let frame = Frame { isa, window, src, dst, filtered, weigh, light: None };
-    let products = &Run::new(&frame, &orders.taps.terms, None);
-    let call = Call { orders, job, reach, products, coverage: Targets::new(coverage), stage };
+    let frame = Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None };
+    let products = Run::new(&frame, &orders.taps.terms, None);
+    let targets = Targets::new(dst, coverage);
+    let call = Call { isa, window, orders, job, products: &products, targets, stage };
     // Weights come from the mask alone, unless the pixels say something too.
     let (window, weigh) = (Window { border_value: 0.0, ..window }, Some(job.weigh(true)));
     match job.known.mask {
@@ -193,15 +202,17 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     }
 }
 
-/// What a call writes to, beside the results.
-struct Targets<'a> {
+/// What a call writes to.
+struct Targets<'a, D> {
+    results: Target<'a, D>,
     weights: Option<Target<'a, f32>>,
     known: Option<Target<'a, u8>>,
 }
 
-impl<'a> Targets<'a> {
-    fn new(coverage: &'a mut Coverage<'_>) -> Self {
+impl<'a, D: Pixel> Targets<'a, D> {
+    fn new(dst: &'a mut ImageViewMut<'_, D>, coverage: &'a mut Coverage<'_>) -> Self {
         Self {
+            results: Target::new(dst),
             weights: coverage.weights.as_mut().map(Target::new),
             known: coverage.known.as_mut().map(Target::new),
         }
@@ -210,13 +221,12 @@ impl<'a> Targets<'a> {
 
 /// A call under way.
 struct Call<'a, S, D> {
+    isa: Isa,
+    window: Window,
     orders: &'a Orders<'a>,
     job: &'a Job<'a, S>,
-    /// Where pixels are unknown, if the mask says it all.
-    reach: Option<Reach>,
-    /// Sums of weighted pixels, and where all are known, results.
-    products: &'a Run<'a, S, D>,
-    coverage: Targets<'a>,
+    products: &'a dyn Sums,
+    targets: Targets<'a, D>,
     stage: &'a Stage<'a>,
 }
 
@@ -234,11 +244,12 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
     /// Filters with the weights of a frame.
     fn weighted<M: Pixel>(&self, frame: &Frame<'_, M, f32>) -> Result<()> {
         let orders = self.orders;
-        let needs_weights = orders.rule != Rule::Sum || self.coverage.weights.is_some();
+        let needs_weights = orders.rule != Rule::Sum || self.targets.weights.is_some();
         let weights = Run::new(frame, &orders.taps.terms, None);
         let magnitudes =
             orders.magnitudes.as_ref().map(|ordered| Run::new(frame, &ordered.terms, None));
         self.rectangles(&AllSums {
+            products: self.products,
             weights: needs_weights.then_some(&weights as &dyn Sums),
             magnitudes: magnitudes.as_ref().map(|magnitudes| magnitudes as &dyn Sums),
         })
@@ -246,19 +257,16 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
 
     fn rectangles(&self, sums: &AllSums<'_>) -> Result<()> {
         let Shape { width, height, .. } = self.job.src.shape();
-        let strip = match &self.reach {
-            Some(reach) if reach.share() < MOST_OF_ALL => self.products.strip().min(STRIP),
-            _ => self.products.strip(),
-        };
+        let strip = sums.products.strip();
         let strips = width.div_ceil(strip);
         let band = match self.stage.cut_for() {
             1 => height,
-            threads => band(height, self.products.frame.window.rows, strips, threads),
+            threads => band(height, self.window.rows, strips, threads),
         };
         share(self.stage, 0..height.div_ceil(band) * strips, |memory: &mut Memory, job| {
             let (x, y) = (job % strips * strip, job / strips * band);
             let (columns, rows) = (x..width.min(x + strip), y..height.min(y + band));
-            self.products.start(&mut memory.products, &columns)?;
+            sums.products.start(&mut memory.products, &columns)?;
             for (sums, scratch) in
                 [(sums.weights, &mut memory.weights), (sums.magnitudes, &mut memory.magnitudes)]
             {
@@ -266,64 +274,12 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
             }
             let mut y = rows.start;
             while y < rows.end {
-                let count = self.products.rows_together(rows.end - y);
-                let is_known =
-                    |reach: &Reach| (y..y + count).all(|y| !reach.under(&columns, y).has_unknown());
-                match self.reach.as_ref().is_some_and(is_known) {
-                    true => self.plain_rows(&mut memory.products, &columns, (y, count)),
-                    false => self.rows(sums, memory, &columns, (y, count)),
-                }
+                let count = sums.products.together(rows.end - y);
+                self.rows(sums, memory, &columns, (y, count));
                 y += count;
             }
             Ok(())
         })
-    }
-
-    /// Computes the results of a few rows of which all pixels are known.
-    fn plain_rows(
-        &self,
-        scratch: &mut Scratch,
-        columns: &Range<usize>,
-        (y, count): (usize, usize),
-    ) {
-        let channels = self.job.src.shape().channels;
-        let part = columns.start * channels..columns.end * channels;
-        let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| match i < count {
-            // SAFETY: no other job has these rows and columns, and each row is taken once.
-            true => unsafe { self.products.frame.dst.row(y + i, part.clone()) },
-            false => &mut [],
-        });
-        let parts = &mut parts[..count];
-        self.products.rows(scratch, columns, y, parts, &mut None);
-        for (y, out) in (y..).zip(parts) {
-            // SAFETY: as above.
-            let (weights, known) = unsafe { self.beside(y, part.clone()) };
-            weights.into_iter().for_each(|weights| weights.fill(self.orders.taps.ones));
-            known.into_iter().for_each(|known| known.fill(255));
-            if self.job.known.unknown.nan == Nan::Fill {
-                self.job.keep_known(columns, y, &mut Vec::new(), out, None);
-            }
-        }
-    }
-
-    /// A part of row `y` of the coverage.
-    ///
-    /// # Safety
-    /// As for [`Target::row`].
-    #[expect(clippy::mut_from_ref, reason = "as `Target::row`")]
-    unsafe fn beside(
-        &self,
-        y: usize,
-        part: Range<usize>,
-    ) -> (Option<&mut [f32]>, Option<&mut [u8]>) {
-        let Targets { weights, known } = &self.coverage;
-        // SAFETY: the caller's promise.
-        unsafe {
-            (
-                weights.as_ref().map(|to| to.row(y, part.clone())),
-                known.as_ref().map(|to| to.row(y, part)),
-            )
-        }
     }
 
     /// Computes the results of a few rows.
@@ -337,7 +293,7 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
         let Memory { products, weights, magnitudes, own } = memory;
         let ones = [Some(&self.orders.taps), self.orders.magnitudes.as_ref()]
             .map(|ordered| ordered.map_or(0.0, |ordered| ordered.ones));
-        self.products.sum(products, columns, rows, 0.0);
+        sums.products.sum(products, columns, rows, 0.0);
         let mut all_ones = true;
         if let Some(sums) = sums.weights {
             all_ones &= sums.sum(weights, columns, rows, ones[0]);
@@ -373,9 +329,13 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
         let channels = src.shape().channels;
         let part = columns.start * channels..columns.end * channels;
         // SAFETY: the caller's promise.
-        let (out, (out_weights, mut out_known)) =
-            unsafe { (self.products.frame.dst.row(y, part.clone()), self.beside(y, part)) };
-        let Frame { isa, window, .. } = self.products.frame;
+        let (out, out_weights, mut out_known) = unsafe {
+            (
+                self.targets.results.row(y, part.clone()),
+                self.targets.weights.as_ref().map(|to| to.row(y, part.clone())),
+                self.targets.known.as_ref().map(|to| to.row(y, part.clone())),
+            )
+        };
         let RowOfSums { values, weights, magnitudes, all_ones } = sums;
         let per_weight = channels / self.job.weights();
         if let (Some(out), Some(weights)) = (out_weights, weights) {
@@ -388,7 +348,7 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
             if let Some(known) = &mut out_known {
                 known.fill(255);
             }
-            isa.run(Narrow { values, out });
+            self.isa.run(Narrow { values, out });
         } else {
             let results = Results {
                 rule: self.orders.rule,
@@ -402,18 +362,18 @@ impl<S: Pixel, D: Pixel> Call<'_, S, D> {
                 results.known(known);
             }
             match to {
-                Some(to) => isa.run(Make { results, values: &*values, to }),
+                Some(to) => self.isa.run(Make { results, values: &*values, to }),
                 None => {
                     own.resize(values.len(), 0.0);
-                    isa.run(Make { results, values: &*values, to: own });
-                    isa.run(Narrow { values: own, out });
+                    self.isa.run(Make { results, values: &*values, to: own });
+                    self.isa.run(Narrow { values: own, out });
                 }
             }
         }
         if known.unknown.nan == Nan::Fill {
             self.job.keep_known(columns, y, own, out, out_known);
         }
-        window.restore(src, self.job.filtered, columns, y, out);
+        self.window.restore(src, self.job.filtered, columns, y, out);
     }
 }
 

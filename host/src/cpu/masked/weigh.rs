@@ -103,30 +103,12 @@ impl Weigh<'_> {
 /// A mask's number as a weight.
 trait Weight: Copy {
     fn weight(self) -> f32;
-
-    /// The weights of up to [`BLOCK`] numbers.
-    #[inline(always)]
-    fn weights(numbers: &[Self], out: &mut [f32]) {
-        out.iter_mut().zip(numbers).for_each(|(out, number)| *out = number.weight());
-    }
 }
 
 impl Weight for u8 {
     #[inline(always)]
     fn weight(self) -> f32 {
         weight(self)
-    }
-
-    #[inline(always)]
-    fn weights(numbers: &[Self], out: &mut [f32]) {
-        // Nearly all are 0 or 255, which need no division.
-        let is_between = numbers.iter().fold(0, |any, byte| any | byte.wrapping_add(1)) > 1;
-        let numbers = out.iter_mut().zip(numbers);
-        if is_between {
-            numbers.for_each(|(out, &number)| *out = weight(number));
-        } else {
-            numbers.for_each(|(out, &number)| *out = if number == 0 { 0.0 } else { 1.0 });
-        }
     }
 }
 
@@ -208,7 +190,7 @@ fn each<N: Weight>(
         let (mut numbers, mut spread) = ([0.0; BLOCK], [0.0; BLOCK * MOST]);
         for (values, weights) in values.chunks_mut(BLOCK * per_weight).zip(weights.chunks(BLOCK)) {
             let numbers = &mut numbers[..weights.len()];
-            N::weights(weights, numbers);
+            numbers.iter_mut().zip(weights).for_each(|(number, weight)| *number = weight.weight());
             if per_weight == 1 {
                 some(values, numbers);
             } else if per_weight <= MOST {
@@ -233,9 +215,9 @@ pub(super) const MOST: usize = 4;
 
 /// Repeats each number for the channels of its pixel, of which there are at most [`MOST`].
 #[inline(always)]
-pub(in crate::cpu) fn repeat<T: Copy>(numbers: &[T], channels: usize, out: &mut [T]) {
+pub(super) fn repeat(numbers: &[f32], channels: usize, out: &mut [f32]) {
     #[inline(always)]
-    fn fixed<T: Copy, const C: usize>(numbers: &[T], out: &mut [T]) {
+    fn fixed<const C: usize>(numbers: &[f32], out: &mut [f32]) {
         out.chunks_exact_mut(C).zip(numbers).for_each(|(out, &number)| {
             // Not `fill`, which may become a call.
             for out in out {
@@ -244,8 +226,8 @@ pub(in crate::cpu) fn repeat<T: Copy>(numbers: &[T], channels: usize, out: &mut 
         });
     }
     match channels {
-        2 => fixed::<T, 2>(numbers, out),
-        3 => fixed::<T, 3>(numbers, out),
-        _ => fixed::<T, MOST>(numbers, out),
+        2 => fixed::<2>(numbers, out),
+        3 => fixed::<3>(numbers, out),
+        _ => fixed::<MOST>(numbers, out),
     }
 }
