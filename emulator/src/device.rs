@@ -355,6 +355,10 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     a + b
 }
 
+pub(crate) fn sqrt_f64(value: f64) -> f64 {
+    value.sqrt()
+}
+
 pub(crate) fn wait_for_kernels_ahead() {
     machine::here().wait_for_kernels_ahead();
 }

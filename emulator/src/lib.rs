@@ -31,6 +31,8 @@ mod texture;
 // The tests here have a kernel of their own, and take a minute less to build without these.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
+#[path = "../../gpu-kernels/src/array.rs"]
+pub mod array;
 #[path = "../../gpu-kernels/src/border.rs"]
 pub mod border;
 #[allow(dead_code, reason = "it has functions before kernels call them")]

@@ -15,6 +15,7 @@
 //! | exact | `passes.rs` | bytes to bytes, by exact sums of rows, then of columns |
 //! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |
 //! | weighted | `weighted.rs` | colours weighted by alpha |
+//! | arrays | `arrays.rs` | sums in f64 over arrays of any number of dimensions, with the CPU's bits |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
 //! `kernels/keep.rs` restores the pixels that a border copies; `kernels/peak.rs` measures the
@@ -43,6 +44,7 @@
 #![cfg_attr(all(rust_cuda, not(target_arch = "nvptx64")), allow(unused, unreachable_code))]
 
 pub mod abi;
+pub mod array;
 pub mod border;
 mod device;
 pub mod divisor;

@@ -7,15 +7,16 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
-use apron::{Alpha, ImageView, Layout, Pixel, Scalar, Shape, with_pixels};
-use numpy::{PyArray1, PyArrayDescr, PyArrayMethods, PyReadonlyArrayDyn};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use apron::{Alpha, ImageView, Layout, Scalar, Shape, passes};
+use numpy::{PyArray1, PyArrayDescr, PyReadonlyArrayDyn};
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::array::{Axes, dims};
 use crate::dlpack;
 use crate::filter::error;
+use crate::number::NumberType;
 use crate::plan::Plan;
 
 /// Images in a GPU's memory, described for kernels.
@@ -36,7 +37,7 @@ impl Described {
         strides: &[i64],
         axes: Axes,
     ) -> PyResult<Self> {
-        let scalar = scalar(kind)?;
+        let scalar = NumberType::from_typestr(kind)?.scalar()?;
         let ([images, height, width, channels], [image, row, pixel, channel]) =
             dims(shape, strides, axes, scalar.bytes() as i64)?;
         let pixel = i32::try_from(pixel).map_err(|_| {
@@ -48,26 +49,6 @@ impl Described {
         let image = if images == 1 { 0 } else { image };
         Ok(Self { address, scalar, images, shape, strides: Strides { row, pixel, channel, image } })
     }
-}
-
-/// A type that kernels take, from its letter and size as in NumPy's `typestr`; `None` for others.
-pub(crate) fn scalar_of(kind: &str) -> Option<Scalar> {
-    let numpy = kind.trim_start_matches(['<', '|', '=']);
-    Scalar::ALL.iter().copied().find(|scalar| scalar.numpy() == numpy)
-}
-
-fn scalar(kind: &str) -> PyResult<Scalar> {
-    scalar_of(kind).ok_or_else(|| {
-        PyTypeError::new_err(format!(
-            "the device array's type is {kind}: uint8, uint16, float16 or float32 is needed; other numbers are filtered in float64 on \
-             the CPU, as NumPy's arrays"
-        ))
-    })
-}
-
-fn kind(scalar: Scalar) -> String {
-    let order = if scalar.bytes() == 1 { '|' } else { '<' };
-    format!("{order}{}", scalar.numpy())
 }
 
 /// Another library's description of an array: address, type, shape, and strides in bytes.
@@ -95,7 +76,11 @@ fn driver_handle(handle: u64) -> *mut c_void {
 }
 
 /// The stream with this handle; `owner` keeps it alive.
-fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex<Stream>> {
+pub(crate) fn foreign_stream(
+    gpu: &Gpu,
+    handle: u64,
+    owner: &Bound<'_, PyAny>,
+) -> Arc<Mutex<Stream>> {
     let device = gpu.info().ordinal;
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = streams.iter().position(|known| (known.device, known.handle) == (device, handle));
@@ -215,7 +200,7 @@ pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<
     .map_err(error)
 }
 
-/// An array in a GPU's memory, of type uint8, uint16, float16 or float32.
+/// An array in a GPU's memory, of a type of numbers that NumPy has.
 ///
 /// :func:`apron.to_device` makes one. So does a plan whose image is one, or a device array of a
 /// library that apron does not know. Libraries take it without a copy, by
@@ -226,7 +211,7 @@ pub(crate) struct DeviceArray {
     owner: Arc<dyn Any + Send + Sync>,
     address: u64,
     device: u32,
-    scalar: Scalar,
+    number: NumberType,
     shape: Vec<usize>,
     /// In bytes.
     strides: Vec<i64>,
@@ -234,18 +219,18 @@ pub(crate) struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// A new array of two to four dimensions with undefined values. Its last axis are the values
-    /// of a row: pixels with their channels, or the pixels of a plane.
-    fn new(gpu: &Gpu, scalar: Scalar, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
-        if shape.contains(&0) || !(2..=4).contains(&shape.len()) {
+    /// A new array with undefined values. Its last axis, or its last two if `axis` says that the
+    /// last are channels, lie in one row of memory; rows begin at multiples of what kernels want.
+    fn new(gpu: &Gpu, number: NumberType, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
+        if shape.contains(&0) || shape.is_empty() {
             return Err(PyValueError::new_err(format!(
-                "the shape is {shape:?}: 2 to 4 extents of at least 1 are needed"
+                "the shape is {shape:?}: one or more extents of at least 1 are needed"
             )));
         }
         let dims = shape.len();
         // Axes that lie in one row of memory.
         let inner = match (dims, axis) {
-            (2, _) | (3, -3 | 0) | (4, -3 | 1) => 1,
+            (1 | 2 | 5.., _) | (3, -3 | 0) | (4, -3 | 1) => 1,
             (3, -1 | 2) | (4, -1 | 3) => 2,
             _ => {
                 return Err(PyValueError::new_err(format!(
@@ -255,13 +240,13 @@ impl DeviceArray {
             }
         };
         let (outer, row) = shape.split_at(dims - inner);
-        let rows = Shape {
-            width: row[0],
-            height: outer.iter().fold(1, |rows, &extent| rows.saturating_mul(extent)),
-            channels: row.get(1).copied().unwrap_or(1),
+        let product = |extents: &[usize], first: usize| {
+            extents.iter().fold(first, |all, &extent| all.saturating_mul(extent))
         };
-        let image = gpu.image_of(rows, scalar, Layout::Interleaved).map_err(error)?;
-        let mut strides = vec![scalar.bytes() as i64; dims];
+        let rows =
+            Shape { width: product(row, number.bytes), height: product(outer, 1), channels: 1 };
+        let image = gpu.image_of(rows, Scalar::U8, Layout::Interleaved).map_err(error)?;
+        let mut strides = vec![number.bytes as i64; dims];
         for at in (0..dims - 1).rev() {
             strides[at] = if at + 1 == dims - inner {
                 image.strides().row
@@ -274,69 +259,47 @@ impl DeviceArray {
             owner: Arc::new(Mutex::new(image)),
             address,
             device,
-            scalar,
+            number,
             shape,
             strides,
             readonly: false,
         })
     }
 
-    /// The image, if the memory belongs to apron.
+    /// The memory, as rows of bytes, if it belongs to apron.
     fn image(&self) -> Option<&Mutex<DeviceImage>> {
         self.owner.downcast_ref()
-    }
-
-    fn upload<P: Pixel + numpy::Element>(
-        &self,
-        py: Python<'_>,
-        values: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let values: PyReadonlyArrayDyn<'_, P> = values.extract()?;
-        let values = values.as_slice()?;
-        let Some(image) = self.image() else { return Ok(()) };
-        py.detach(|| {
-            let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
-            let Shape { width, height, channels } = image.shape();
-            let gpu = image.gpu().clone();
-            gpu.upload_into(&ImageView::new(values, width, height, channels)?, &mut image)
-        })
-        .map_err(error)
-    }
-
-    fn download<'py, P: Pixel + numpy::Element>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Some(image) = self.image() else { return self.copied(py)?.download::<P>(py) };
-        let values = py.detach(|| {
-            let image = image.lock().unwrap_or_else(PoisonError::into_inner);
-            image.gpu().download_stored::<P>(&image).map(apron::Image::into_vec)
-        });
-        Ok(PyArray1::from_vec(py, values.map_err(error)?).reshape(self.shape.clone())?.into_any())
     }
 
     /// A copy in memory that apron owns.
     fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let gpu = Gpu::open(self.device).map_err(error)?;
-        let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
-        // Whatever the axes mean, a copy may take them as rows, columns and channels.
-        let axes = if self.shape.len() == 4 { Axes::Many } else { Axes::One(-1) };
-        let identity = apron::Filter::identity();
-        let device = apron::Device::Gpu(self.device);
-        let plan =
-            py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
-        enqueue(
-            py,
-            (&plan, Alpha::Filter),
-            &gpu,
-            (&self.described(axes)?, &copy.described(axes)?),
-            None,
-        )?;
+        // The axis that is last in memory may be any.
+        let axis = if (3..=4).contains(&self.shape.len()) { -1 } else { 0 };
+        let copy = Self::new(&gpu, self.number, self.shape.clone(), axis)?;
+        // The bytes of a number are elements along an axis of their own.
+        let bytes = |array: &Self| {
+            let size = array.number.bytes;
+            let (mut shape, mut strides) = (array.shape.clone(), array.strides.clone());
+            shape.push(size);
+            strides.push(1);
+            passes::Array {
+                data: std::ptr::without_provenance_mut(array.address as usize),
+                kind: passes::Kind::cast::<u8>(),
+                shape,
+                strides: strides.into_iter().map(|stride| stride as isize).collect(),
+            }
+        };
+        let (source, target) = (bytes(self), bytes(&copy));
+        py.detach(|| {
+            let mut stream = gpu.stream()?;
+            // SAFETY: this array keeps its memory until the stream has passed the work, and nobody
+            // else has the copy.
+            unsafe { stream.convert_array(&source, &target)? };
+            stream.synchronize()
+        })
+        .map_err(error)?;
         Ok(copy)
-    }
-
-    fn described(&self, axes: Axes) -> PyResult<Described> {
-        Described::new(self.address, &kind(self.scalar), &self.shape, &self.strides, axes)
     }
 }
 
@@ -346,16 +309,27 @@ impl DeviceArray {
     #[staticmethod]
     #[pyo3(signature = (shape, typestr, device = 0, axis = -1))]
     fn _empty(shape: Vec<usize>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
-        Self::new(&Gpu::open(device).map_err(error)?, scalar(typestr)?, shape, axis)
+        let number = NumberType::from_typestr(typestr)?;
+        Self::new(&Gpu::open(device).map_err(error)?, number, shape, axis)
     }
 
     /// A copy of a NumPy array in C's order.
     #[staticmethod]
     #[pyo3(signature = (array, typestr, device = 0, axis = -1))]
     fn _of(array: &Bound<'_, PyAny>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
-        let py = array.py();
         let copy = Self::_empty(array.getattr("shape")?.extract()?, typestr, device, axis)?;
-        with_pixels!(copy.scalar, P => copy.upload::<P>(py, array))?;
+        let bytes = array.call_method1("reshape", (-1,))?.call_method1("view", ("u1",))?;
+        let bytes: PyReadonlyArrayDyn<'_, u8> = bytes.extract()?;
+        let bytes = bytes.as_slice()?;
+        if let Some(image) = copy.image() {
+            let upload = || {
+                let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
+                let Shape { width, height, channels } = image.shape();
+                let gpu = image.gpu().clone();
+                gpu.upload_into(&ImageView::new(bytes, width, height, channels)?, &mut image)
+            };
+            array.py().detach(upload).map_err(error)?;
+        }
         Ok(copy)
     }
 
@@ -368,12 +342,12 @@ impl DeviceArray {
                 format!("DLPack device {:?}: an array of a CUDA device is needed", array.device);
             return Err(PyBufferError::new_err(message));
         }
-        let value = array.scalar.bytes() as i64;
+        let value = array.number.bytes as i64;
         Ok(Self {
             owner: array.owner,
             address: array.address,
             device: array.device.1 as u32,
-            scalar: array.scalar,
+            number: array.number,
             shape: array.shape.iter().map(|&len| len as usize).collect(),
             strides: array.strides.iter().map(|stride| stride * value).collect(),
             readonly: array.readonly,
@@ -382,13 +356,25 @@ impl DeviceArray {
 
     /// A copy on the host, in C's order.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        with_pixels!(self.scalar, P => self.download::<P>(py))
+        let Some(image) = self.image() else { return self.copied(py)?.numpy(py) };
+        let bytes = py.detach(|| {
+            let image = image.lock().unwrap_or_else(PoisonError::into_inner);
+            image.gpu().download_stored::<u8>(&image).map(apron::Image::into_vec)
+        });
+        let bytes = PyArray1::from_vec(py, bytes.map_err(error)?);
+        bytes.call_method1("view", (self.dtype(py)?,))?.call_method1("reshape", (self.shape(py)?,))
     }
 
     /// The extents.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.shape.len()
     }
 
     /// Bytes from one element to the next along each axis.
@@ -400,7 +386,7 @@ impl DeviceArray {
     /// The type, as NumPy's dtype.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
-        PyArrayDescr::new(py, kind(self.scalar))
+        PyArrayDescr::new(py, self.number.typestr())
     }
 
     #[getter]
@@ -414,20 +400,20 @@ impl DeviceArray {
         format!("gpu:{}", self.device)
     }
 
-    fn __repr__(&self) -> String {
-        format!(
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
             "apron.DeviceArray(shape={:?}, dtype={}, device={:?})",
             self.shape,
-            self.scalar,
+            self.dtype(py)?,
             self.device()
-        )
+        ))
     }
 
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
         interface.set_item("shape", self.shape(py)?)?;
-        interface.set_item("typestr", kind(self.scalar))?;
+        interface.set_item("typestr", self.number.typestr())?;
         interface.set_item("data", (self.address, self.readonly))?;
         interface.set_item("strides", self.strides(py)?)?;
         interface.set_item("stream", py.None())?;
@@ -463,12 +449,12 @@ impl DeviceArray {
                 "copy is True, but __dlpack__ does not copy: copy the result of from_dlpack",
             ));
         }
-        let value = self.scalar.bytes() as i64;
+        let value = self.number.bytes as i64;
         let array = dlpack::Array {
             owner: self.owner.clone(),
             address: self.address,
             device: (dlpack::CUDA, self.device as i32),
-            scalar: self.scalar,
+            number: self.number,
             shape: self.shape.iter().map(|&len| len as i64).collect(),
             strides: self.strides.iter().map(|stride| stride / value).collect(),
             readonly: self.readonly,

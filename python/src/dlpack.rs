@@ -5,11 +5,12 @@ use std::any::Any;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-use apron::Scalar;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+
+use crate::number::NumberType;
 
 /// The device types of `dlpack.h` that this module handles.
 pub(crate) const CUDA: i32 = 2;
@@ -31,7 +32,7 @@ struct Device {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 struct Type {
     code: u8,
     bits: u8,
@@ -73,16 +74,11 @@ pub(crate) struct Array {
     pub(crate) address: u64,
     /// The device's type and number.
     pub(crate) device: (i32, i32),
-    pub(crate) scalar: Scalar,
+    pub(crate) number: NumberType,
     pub(crate) shape: Vec<i64>,
     /// In elements.
     pub(crate) strides: Vec<i64>,
     pub(crate) readonly: bool,
-}
-
-fn dtype(scalar: Scalar) -> Type {
-    let code = if scalar.greatest().is_some() { 1 } else { 2 };
-    Type { code, bits: 8 * scalar.bytes() as u8, lanes: 1 }
 }
 
 /// The owner of an exported tensor's data: the memory, and the shape and strides that the tensor
@@ -104,13 +100,14 @@ impl Array {
                 "the array is read-only: ask with max_version=(1, 0)",
             ));
         }
+        let (code, bits, lanes) = self.number.to_dlpack();
         let mut context =
             Box::new(Context { _owner: self.owner, shape: self.shape, strides: self.strides });
         let tensor = Tensor {
             data: self.address as *mut c_void,
             device: Device { kind: self.device.0, id: self.device.1 },
             ndim: context.shape.len() as i32,
-            dtype: dtype(self.scalar),
+            dtype: Type { code, bits, lanes },
             shape: context.shape.as_mut_ptr(),
             strides: context.strides.as_mut_ptr(),
             byte_offset: 0,
@@ -137,7 +134,7 @@ impl Array {
     ///
     /// # Errors
     /// `BufferError` if it is not a DLPack capsule, or was taken already; `TypeError` for a type
-    /// that kernels do not take.
+    /// that NumPy does not have.
     pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
         let pointer = capsule.as_ptr();
         // SAFETY: the pointer is a capsule, and the names are static. By the standard, a capsule
@@ -174,17 +171,8 @@ impl Array {
                     ));
                 };
             let tensor = &*tensor;
-            let scalar = Scalar::ALL
-                .iter()
-                .copied()
-                .find(|&scalar| dtype(scalar) == tensor.dtype)
-                .ok_or_else(|| {
-                    let Type { code, bits, lanes } = tensor.dtype;
-                    let message = format!("DLPack type {code} of {bits} bits, {lanes} lanes");
-                    PyTypeError::new_err(format!(
-                        "{message}: uint8, uint16, float16 or float32 is needed"
-                    ))
-                })?;
+            let Type { code, bits, lanes } = tensor.dtype;
+            let number = NumberType::from_dlpack(code, bits, lanes)?;
             let dims = tensor.ndim as usize;
             let numbers =
                 |numbers: *const i64| (0..dims).map(|at| *numbers.add(at)).collect::<Vec<_>>();
@@ -195,7 +183,7 @@ impl Array {
                 owner,
                 address: tensor.data as u64 + tensor.byte_offset,
                 device: (tensor.device.kind, tensor.device.id),
-                scalar,
+                number,
                 shape,
                 strides,
                 readonly,

@@ -7,6 +7,7 @@ mod dlpack;
 mod filter;
 mod masked;
 mod ndimage;
+mod number;
 mod plan;
 mod presets;
 mod threads;
@@ -28,7 +29,7 @@ mod _apron {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
-    use crate::ndimage::{correlate, correlate1d, uniform_filter1d};
+    use crate::ndimage::{convert, correlate, correlate1d, join, uniform_filter1d};
     #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]

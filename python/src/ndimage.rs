@@ -1,13 +1,18 @@
 //! One pass over an array, for `apron.ndimage`.
 
+use std::sync::PoisonError;
+
 use apron::Border;
+use apron::gpu::{Gpu, Stream};
 use apron::passes::{self, Array, Kind, Reach, Sums};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
+use crate::device::{Foreign, foreign_stream};
 use crate::filter::error;
+use crate::number::NumberType;
 use crate::threads::without_lock;
 
 fn border(mode: &str, cval: f64) -> PyResult<Border> {
@@ -30,6 +35,19 @@ fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
         kind,
         shape: array.shape().to_vec(),
         strides: array.strides().to_vec(),
+    })
+}
+
+/// An array in a GPU's memory, which Python describes.
+fn device_memory(array: &Bound<'_, PyAny>) -> PyResult<Array> {
+    let (address, kind, shape, strides): Foreign = array.getattr("described")?.extract()?;
+    let NumberType { letter, bytes } = NumberType::from_typestr(&kind)?;
+    Ok(Array {
+        data: std::ptr::without_provenance_mut(address as usize),
+        kind: self::kind((letter, bytes))
+            .ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?,
+        shape,
+        strides: strides.into_iter().map(|stride| stride as isize).collect(),
     })
 }
 
@@ -68,12 +86,34 @@ fn sums_along(taps: &[f64]) -> Sums {
     Sums::InOrder { start: -0.0, taps: order.map(|i| (i, taps[i])).collect() }
 }
 
-fn run(
+/// A window over an array.
+struct Window {
+    reach: Vec<Reach>,
+    sums: Sums,
+    border: Border,
+}
+
+/// Filters one of NumPy's arrays into another, or a device array into another.
+fn run(input: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>, window: &Window) -> PyResult<()> {
+    match input.cast::<PyUntypedArray>() {
+        Ok(input) => run_on_host(input, output.cast()?, window),
+        Err(_) if input.call_method1("overlaps", (output,))?.is_truthy()? => {
+            run(&input.call_method0("copy")?, output, window)
+        }
+        Err(_) => on_device(input, Some(input), output, |stream, source, target| {
+            let Window { reach, sums, border } = window;
+            // SAFETY: as for `on_device`; without a source there is nothing to do.
+            source.map_or(Ok(()), |source| unsafe {
+                stream.filter_array(source, target, reach, sums, *border)
+            })
+        }),
+    }
+}
+
+fn run_on_host(
     input: &Bound<'_, PyUntypedArray>,
     output: &Bound<'_, PyUntypedArray>,
-    reach: &[Reach],
-    sums: &Sums,
-    border: Border,
+    window: &Window,
 ) -> PyResult<()> {
     if input.shape() != output.shape() {
         return Err(PyRuntimeError::new_err("output shape not correct"));
@@ -81,27 +121,85 @@ fn run(
     array::check_writeable(output)?;
     if array::overlap(input, output) {
         let temporary = input.py().import("numpy")?.call_method1("empty_like", (output,))?;
-        run(input, temporary.cast()?, reach, sums, border)?;
+        run_on_host(input, temporary.cast()?, window)?;
         return output.set_item(pyo3::types::PyEllipsis::get(input.py()), temporary);
     }
     let (source, target) = (memory(input)?, memory(output)?);
+    let Window { reach, sums, border } = window;
     // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep alive, and the
     // two arrays share none. The caller promises that no other thread writes to them meanwhile, as
     // for every function of NumPy that releases the GIL.
     without_lock(input.py(), || unsafe {
-        passes::filter(&source, &target, reach, sums, border, &|_, _| Ok(()))
+        passes::filter(&source, &target, reach, sums, *border, &|_, _| Ok(()))
     })?
     .map_err(error)
 }
 
+/// Runs `work` on device arrays, which share no memory, in the stream that the first one names.
+/// Without one, uses a stream of apron's and waits for it.
+fn on_device(
+    first: &Bound<'_, PyAny>,
+    input: Option<&Bound<'_, PyAny>>,
+    output: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut Stream, Option<&Array>, &Array) -> apron::Result<()> + Send,
+) -> PyResult<()> {
+    let device: u32 = first.getattr("device")?.extract()?;
+    let gpu = Gpu::open(device).map_err(error)?;
+    let handle: Option<u64> = first.getattr("stream")?.extract()?;
+    let owner = first.getattr("owner")?;
+    let foreign = handle.map(|handle| foreign_stream(&gpu, handle, &owner));
+    let source = input.map(device_memory).transpose()?;
+    let target = device_memory(output)?;
+    // The arrays' library says that these values exist at these addresses. Python's caller keeps
+    // the arrays alive, and libraries free memory in stream order.
+    first
+        .py()
+        .detach(|| match foreign {
+            Some(stream) => {
+                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+                work(&mut stream, source.as_ref(), &target)
+            }
+            None => {
+                let mut stream = gpu.stream()?;
+                work(&mut stream, source.as_ref(), &target)?;
+                stream.synchronize()
+            }
+        })
+        .map_err(error)
+}
+
+/// Copies a device array into another: see [`Stream::convert_array`].
+#[pyfunction]
+pub(crate) fn convert(input: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<()> {
+    on_device(input, Some(input), output, |stream, source, target| {
+        // SAFETY: as for `on_device`; without a source there is nothing to do.
+        source.map_or(Ok(()), |source| unsafe { stream.convert_array(source, target) })
+    })
+}
+
+/// Joins device arrays element by element: see [`Stream::join_array`].
+#[pyfunction]
+pub(crate) fn join(
+    input: Option<&Bound<'_, PyAny>>,
+    output: &Bound<'_, PyAny>,
+    squared: (bool, bool),
+    root: bool,
+) -> PyResult<()> {
+    on_device(output, input, output, |stream, source, target| {
+        // SAFETY: as for `on_device`.
+        unsafe { stream.join_array(source, target, squared, root) }
+    })
+}
+
 /// A window's reach along one axis.
 fn along(
-    input: &Bound<'_, PyUntypedArray>,
+    input: &Bound<'_, PyAny>,
     axis: usize,
     size: usize,
     origin: isize,
 ) -> PyResult<Vec<Reach>> {
-    let mut reach = vec![Reach::default(); input.ndim()];
+    let dims = input.getattr("ndim")?.extract()?;
+    let mut reach = vec![Reach::default(); dims];
     let place =
         reach.get_mut(axis).ok_or_else(|| PyValueError::new_err("there is no such axis"))?;
     *place = inside(size, origin)?;
@@ -120,10 +218,10 @@ fn inside(size: usize, origin: isize) -> PyResult<Reach> {
 /// Correlates along one axis, in SciPy's order of sums.
 #[pyfunction]
 pub(crate) fn correlate1d(
-    input: &Bound<'_, PyUntypedArray>,
+    input: &Bound<'_, PyAny>,
     weights: PyReadonlyArrayDyn<'_, f64>,
     axis: usize,
-    output: &Bound<'_, PyUntypedArray>,
+    output: &Bound<'_, PyAny>,
     mode: &str,
     cval: f64,
     origin: isize,
@@ -134,16 +232,16 @@ pub(crate) fn correlate1d(
     }
     let reach = along(input, axis, taps.len(), origin)?;
     let sums = sums_along(&taps);
-    run(input, output, &reach, &sums, border(mode, cval)?)
+    run(input, output, &Window { reach, sums, border: border(mode, cval)? })
 }
 
 /// A running mean along one axis.
 #[pyfunction]
 pub(crate) fn uniform_filter1d(
-    input: &Bound<'_, PyUntypedArray>,
+    input: &Bound<'_, PyAny>,
     size: usize,
     axis: usize,
-    output: &Bound<'_, PyUntypedArray>,
+    output: &Bound<'_, PyAny>,
     mode: &str,
     cval: f64,
     origin: isize,
@@ -153,27 +251,29 @@ pub(crate) fn uniform_filter1d(
         1 => sums_along(&[1.0]),
         _ => Sums::Running { axis, size },
     };
-    run(input, output, &reach, &sums, border(mode, cval)?)
+    run(input, output, &Window { reach, sums, border: border(mode, cval)? })
 }
 
 /// Correlates with a window of as many dimensions as the array. Taps of at most f64's epsilon are
 /// left out.
 #[pyfunction]
 pub(crate) fn correlate(
-    input: &Bound<'_, PyUntypedArray>,
+    input: &Bound<'_, PyAny>,
     weights: PyReadonlyArrayDyn<'_, f64>,
-    output: &Bound<'_, PyUntypedArray>,
+    output: &Bound<'_, PyAny>,
     mode: &str,
     cval: f64,
     origins: Vec<isize>,
 ) -> PyResult<()> {
     let window = weights.as_array();
-    if window.ndim() != input.ndim() || origins.len() != input.ndim() {
+    let dims: usize = input.getattr("ndim")?.extract()?;
+    if window.ndim() != dims || origins.len() != dims {
         return Err(PyRuntimeError::new_err("the window needs as many dimensions as the array"));
     }
     let reach = window.shape().iter().zip(&origins).map(|(&size, &origin)| inside(size, origin));
     let reach = reach.collect::<PyResult<Vec<_>>>()?;
     let taps =
         window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
-    run(input, output, &reach, &Sums::InOrder { start: 0.0, taps }, border(mode, cval)?)
+    let sums = Sums::InOrder { start: 0.0, taps };
+    run(input, output, &Window { reach, sums, border: border(mode, cval)? })
 }

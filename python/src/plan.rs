@@ -17,9 +17,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyEllipsis};
 
 use crate::array::{self, Axes, dims};
-use crate::device::{Foreign, scalar_of};
+use crate::device::Foreign;
 use crate::filter::{Filter, error};
 use crate::masked::Arrays;
+use crate::number::NumberType;
 use crate::threads::without_lock;
 
 /// A filter ready to run on a device, with a rule for pixels outside the image. A plan filters
@@ -415,7 +416,8 @@ impl Plan {
         let of = |(address, kind, shape, strides): Foreign| -> PyResult<Option<Layout>> {
             let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
             let data = std::ptr::with_exposed_provenance_mut(address as usize);
-            scalar_of(&kind)
+            let scalar = NumberType::from_typestr(&kind).and_then(NumberType::scalar);
+            scalar
                 .map_or(Ok(None), |scalar| Layout::new(data, scalar, &shape, &strides, axis.into()))
         };
         let (Some(source), Some(target)) = (of(source)?, of(target)?) else { return Ok(false) };

@@ -146,7 +146,8 @@ def test_layouts_are_checked():
         (lambda: PLAN(there, layout="nhw"), ValueError, "has 3"),
         (lambda: PLAN(there, layout="nhwc", axis=0), TypeError, "axis or layout"),
         (lambda: apron.to_device(picture((2, 3, 9, 10)), axis=2), ValueError, "axis is 2"),
-        (lambda: apron.to_device(picture((2, 3, 9, 10, 1))), ValueError, "2 to 4"),
+        (lambda: PLAN(apron.to_device(picture((2, 3, 9, 10, 1)))), ValueError, "5 dimensions"),
+        (lambda: apron.to_device(picture((3, 0))), ValueError, "at least 1"),
     ]:
         with pytest.raises(kind, match=message):
             wrong()
@@ -205,7 +206,7 @@ def test_errors():
     with pytest.raises(ValueError, match="overlap|same memory|destination"):
         PLAN(there, there)
     with pytest.raises(TypeError, match="uint8"):
-        apron.to_device(np.zeros((8, 9)))
+        PLAN(apron.to_device(np.zeros((8, 9))))
     with pytest.raises(ValueError):
         there.__dlpack__(stream=0)
     with pytest.raises(BufferError):

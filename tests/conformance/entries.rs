@@ -22,7 +22,7 @@ use libtest_mimic::{Failed, Trial};
 use studies::Study;
 
 #[cfg(feature = "gpu")]
-use crate::{ladder, steps, table};
+use crate::{arrays, ladder, steps, table};
 
 /// The prefix of these tests' names.
 pub(crate) const NAME: &str = "entries::";
@@ -446,6 +446,7 @@ fn shared() -> Result<(), Failed> {
         suite::check(&format!("{NAME}shared, {variant}"), &[product], groups)?;
     }
     steps::launch_entries()?;
+    arrays::launch_entries()?;
     launched(table::SHARED.into_iter())
 }
 

@@ -1,6 +1,7 @@
 //! Every variant on the GPU and every family on the CPU against the oracle. See the crate's
 //! documentation for the environment variables.
 
+mod arrays;
 mod auto;
 mod concurrency;
 mod controls;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         steps::trials(selection, &gpu),
         streamed::trials(selection, &gpu),
         turned::trials(selection, &gpu),
+        arrays::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),

@@ -783,7 +783,6 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
     same("hidden colours", run(&blur, &hidden, Alpha::Premultiply)?, &first)
 }
 
-/// Impossible requests are refused. The error names the value and a remedy.
 /// Unsharp masks with a threshold: results of the plain filter, or the pixels where these differ by
 /// less.
 fn threshold(device: Device, _: Selection) -> Result<(), Failed> {
@@ -830,6 +829,7 @@ fn threshold_of<S: Sample, D: Sample>(
     Ok(())
 }
 
+/// Impossible requests are refused. The error names the value and a remedy.
 fn refused(device: Device, _: Selection) -> Result<(), Failed> {
     let plan = |step: apron::Step| Plan::builder(step).device(device).build();
     let refusal = |what: &str, outcome: apron::Result<()>, words: &[&str]| -> Result<(), Failed> {

@@ -12,7 +12,12 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 19] = [
+pub(crate) const SHARED: [&str; 24] = [
+    "array_converted",
+    "array_in_order",
+    "array_joined",
+    "array_paired",
+    "array_running",
     "copy_pixels",
     "keep_nearly_same",
     "resolve_table",

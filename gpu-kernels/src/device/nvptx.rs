@@ -770,6 +770,22 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     sum
 }
 
+/// The square root, rounded.
+#[inline(always)]
+pub(crate) fn sqrt_f64(value: f64) -> f64 {
+    let root;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "sqrt.rn.f64 {}, {};",
+            out(reg64) root,
+            in(reg64) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    root
+}
+
 /// Closes the group of copies that this thread has started since its last commit.
 #[inline(always)]
 pub(crate) fn copies_commit() {

@@ -1,6 +1,7 @@
 //! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order
 //! of accumulation, limits.
 
+pub mod arrays;
 pub mod direct;
 pub mod flat;
 pub mod fourier;

@@ -417,7 +417,7 @@ mod tests {
                 &|_| low.max(-most),
                 &|_| ((low << DIGIT_BITS) + low).max(-most),
                 &|i| if i == cols / 2 { WEIGHT as i64 } else { 0 },
-                &|i| (i64::from(random(i)) * most) >> 32,
+                &|i| ((i128::from(random(i)) * i128::from(most)) >> 32) as i64,
             ];
             for (kind, tap) in kinds.into_iter().enumerate() {
                 let taps: Vec<i64> = (0..cols).map(tap).collect();

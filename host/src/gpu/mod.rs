@@ -20,6 +20,7 @@
 //!
 //! A program can launch its own kernels on the same images and streams: see [`Function`].
 
+mod arrays;
 mod autotune;
 mod band;
 pub(crate) mod device;

@@ -15,6 +15,8 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether values are integers.
     pub is_integer: bool,
+    /// Whether sums become values as by C: see [`Kind::cast`].
+    pub(crate) is_cast: bool,
     /// Converts values to f64. Arguments: the address of the first value, the stride in bytes, and
     /// the output.
     ///
@@ -44,6 +46,7 @@ impl Kind {
             size: size_of::<T>(),
             name: T::NAME,
             is_integer: T::IS_INTEGER,
+            is_cast: false,
             load: load::<T>,
             store: store_rounded::<T>,
             inexact: inexact::<T>,
@@ -53,7 +56,7 @@ impl Kind {
     /// Values that are converted as by C on x86-64, and so as by SciPy: the fraction is truncated,
     /// and values out of the type's range wrap.
     pub const fn cast<T: Cast>() -> Self {
-        Self { store: store_cast::<T>, ..Self::of::<T>() }
+        Self { is_cast: true, store: store_cast::<T>, ..Self::of::<T>() }
     }
 }
 

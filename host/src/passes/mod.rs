@@ -43,7 +43,7 @@ impl Reach {
     }
 
     /// Elements of the window.
-    fn extent(self) -> usize {
+    pub(crate) fn extent(self) -> usize {
         (self.before + self.behind + 1) as usize
     }
 }
@@ -89,13 +89,13 @@ impl Sums {
 
 /// One dimension of a problem, or several that were merged.
 #[derive(Clone, Copy, Debug)]
-struct Dim {
-    len: usize,
-    source: isize,
-    target: isize,
-    reach: Reach,
+pub(crate) struct Dim {
+    pub(crate) len: usize,
+    pub(crate) source: isize,
+    pub(crate) target: isize,
+    pub(crate) reach: Reach,
     /// The axis of the array; only used where the window extends along this dimension.
-    axis: usize,
+    pub(crate) axis: usize,
 }
 
 /// The problem's dimensions in the order of computation. Tiles span `u` and `v`; jobs iterate over
@@ -176,7 +176,7 @@ pub unsafe fn filter(
 
 /// The arrays' dimensions, the fastest last. Adjacent ones without a window are merged where
 /// strides allow.
-fn dims(source: &Array, target: &Array, reach: &[Reach]) -> Vec<Dim> {
+pub(crate) fn dims(source: &Array, target: &Array, reach: &[Reach]) -> Vec<Dim> {
     let windowed = |axis: usize| reach[axis].extent() > 1;
     let mut dims: Vec<Dim> = (0..source.shape.len())
         .filter(|&axis| source.shape[axis] > 1 || windowed(axis))

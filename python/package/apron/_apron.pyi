@@ -4,6 +4,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ._device_arrays import Array
+
 __version__: str
 
 _Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep", "none"] | str
@@ -147,6 +149,8 @@ class Plan:
 class DeviceArray:
     def numpy(self) -> NDArray[Any]: ...
     @property
+    def ndim(self) -> int: ...
+    @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def strides(self) -> tuple[int, ...]: ...
@@ -183,22 +187,24 @@ def enqueue(
     stream: int | None,
     owner: object,
 ) -> None: ...
+def convert(input: Array, output: Array) -> None: ...
+def join(input: Array | None, output: Array, squared: tuple[bool, bool], root: bool) -> None: ...
 def correlate1d(
-    input: NDArray[Any],
+    input: NDArray[Any] | Array,
     weights: NDArray[np.float64],
     axis: int,
-    output: NDArray[Any],
+    output: NDArray[Any] | Array,
     mode: str,
     cval: float,
     origin: int,
 ) -> None: ...
 def uniform_filter1d(
-    input: NDArray[Any], size: int, axis: int, output: NDArray[Any], mode: str, cval: float, origin: int
+    input: NDArray[Any] | Array, size: int, axis: int, output: NDArray[Any] | Array, mode: str, cval: float, origin: int
 ) -> None: ...
 def correlate(
-    input: NDArray[Any],
+    input: NDArray[Any] | Array,
     weights: NDArray[np.float64],
-    output: NDArray[Any],
+    output: NDArray[Any] | Array,
     mode: str,
     cval: float,
     origins: Sequence[int],

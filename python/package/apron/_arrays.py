@@ -8,7 +8,13 @@ from . import _apron, _layouts
 from ._inputs import CUDA, as_array, check, is_on_device
 
 _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float32}
-_TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "torch.float32": "<f4"}
+#: PyTorch's types with NumPy's names.
+_TORCH = {
+    "torch.bool": "|b1", "torch.uint8": "|u1", "torch.int8": "|i1", "torch.uint16": "<u2", "torch.int16": "<i2",
+    "torch.uint32": "<u4", "torch.int32": "<i4", "torch.uint64": "<u8", "torch.int64": "<i8",
+    "torch.float16": "<f2", "torch.float32": "<f4", "torch.float64": "<f8",
+    "torch.complex64": "<c8", "torch.complex128": "<c16",
+}  # fmt: skip
 
 
 # The treatment of the last channel for modes of PIL images with alpha.
@@ -147,7 +153,7 @@ class _Foreign:
             # The interface does not name the GPU.
             self.device = getattr(array, "_ordinal", None)
             if self.device is None:
-                first = plan.device.removeprefix("gpu:").partition(",")[0]
+                first = plan.device.removeprefix("gpu:").partition(",")[0] if plan else ""
                 self.device = int(first) if first.isdecimal() else 0
             self.described = address, kind, shape, list(strides)
             stream = interface.get("stream")
@@ -245,7 +251,7 @@ def from_dlpack(array):
     BufferError
         If the array is on another device, or was taken already.
     TypeError
-        If a GPU's array is not of type uint8, uint16, float16 or float32.
+        If a GPU's array is of a type that NumPy does not have.
     """
     check(array, "array")
     kind, device = array.__dlpack_device__()
@@ -267,11 +273,12 @@ def to_device(array, device=0, axis=-1):
     Parameters
     ----------
     array : array_like
-        Rows and columns, or rows, columns and channels, of type uint8, uint16, float16 or float32.
+        An array of any shape, of numbers or bool. Plans filter uint8, uint16, float16 and float32 on a
+        GPU, and the functions of :mod:`apron.ndimage` all real numbers but float16.
     device : int, default 0
         The GPU's number.
     axis : int, default -1
-        The axis of the channels: the first or the last.
+        The axis of the channels, if the array is an image or a batch: the first or the last.
 
     Returns
     -------

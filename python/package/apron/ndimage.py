@@ -8,16 +8,22 @@ twice. Passes run on all cores, without Python's global lock.
 Arrays have any number of dimensions and SciPy's types: bool, integers of 8 to 64 bits, float32,
 float64, and complex. The functions that pass over one axis at a time also take Dask arrays (see
 :mod:`apron.dask`).
+
+All functions take arrays in a GPU's memory, such as those of CuPy and PyTorch, and filter them
+there, in their library's current stream, with the same results. The result is an array of the same
+library, or a :class:`apron.DeviceArray` if that library is not known. Such arrays are real.
 """
 
+import functools
 import numbers
 import operator
 import warnings
 
 import numpy as np
 
-from . import _apron
-from ._axes import added, axes_from_0, axis_from_0, per_axis
+from . import _apron, _axes, _device_arrays
+from ._axes import axes_from_0, axis_from_0, per_axis
+from ._device_arrays import Array, takes_device_arrays
 from ._inputs import as_array
 
 __all__ = [
@@ -47,7 +53,9 @@ def _native(array):
 
 
 def _input(array):
-    """NumPy's array of an input, or the input if it is a Dask array."""
+    """NumPy's array of an input, or the input if it is a Dask array or a device array."""
+    if isinstance(array, Array):
+        return array
     if not _is_dask(array):
         return as_array(array, "input")
     from . import dask
@@ -64,22 +72,25 @@ def _output(output, input, complex_output=False):
         from . import dask
 
         return dask.result_type(input, output, lambda none: _output(output, none, complex_output))
+    if isinstance(input, Array) and complex_output:
+        raise TypeError("a device array is filtered by real weights: filter by their parts")
+    new = input.like if isinstance(input, Array) else functools.partial(np.zeros, input.shape)
     if output is None:
-        dtype = np.promote_types(input.dtype, np.complex64) if complex_output else input.dtype.newbyteorder("=")
-        return np.zeros(input.shape, dtype)
+        return new(np.promote_types(input.dtype, np.complex64) if complex_output else input.dtype.newbyteorder("="))
     if isinstance(output, (type, np.dtype)):
         if complex_output and np.dtype(output).kind != "c":
             warnings.warn("promoting specified output dtype to complex", stacklevel=3)
             output = np.promote_types(output, np.complex64)
-        return np.zeros(input.shape, output)
+        return new(output)
     if isinstance(output, str):
         output = np.dtype(output)
         if complex_output and output.kind != "c":
             raise RuntimeError("output must have complex dtype")
         if not issubclass(output.type, np.number):
             raise RuntimeError("output must have numeric dtype")
-        return np.zeros(input.shape, output)
-    output = as_array(output, "output")
+        return new(output)
+    if not isinstance(output, Array):
+        output = as_array(output, "output")
     if output.shape != input.shape:
         raise RuntimeError("output shape not correct")
     if complex_output and output.dtype.kind != "c":
@@ -130,7 +141,9 @@ def _passes(input, output, passes):
     if not passes:
         output[...] = input
         return output
-    spare = np.empty_like(output) if len(passes) > 1 else None
+    spare = None
+    if len(passes) > 1:
+        spare = output.like() if isinstance(output, Array) else np.empty_like(output)
     for left, run in zip(reversed(range(len(passes))), passes):
         target = output if left % 2 == 0 else spare
         run(input, target)
@@ -138,6 +151,7 @@ def _passes(input, output, passes):
     return output
 
 
+@takes_device_arrays
 def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
     """Correlate along one axis.
 
@@ -202,6 +216,7 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     return output
 
 
+@takes_device_arrays
 def convolve1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
     """Convolve along one axis: :func:`correlate1d` with the taps reversed.
 
@@ -246,6 +261,7 @@ def _gaussian_taps(sigma, order, radius):
     return (x[:, None] ** powers).dot(q) * taps
 
 
+@takes_device_arrays
 def gaussian_filter1d(
     input, sigma, axis=-1, order=0, output=None, mode="reflect", cval=0.0, truncate=4.0, *, radius=None
 ):
@@ -286,6 +302,7 @@ def gaussian_filter1d(
     return correlate1d(input, taps, axis, output, mode, cval, 0)
 
 
+@takes_device_arrays
 def gaussian_filter(
     input, sigma, order=0, output=None, mode="reflect", cval=0.0, truncate=4.0, *, radius=None, axes=None
 ):
@@ -340,6 +357,7 @@ def _derivative(input, axis, output, mode, cval, smoothing):
     return _passes(input, output, [along(axis, [-1, 0, 1]), *others])
 
 
+@takes_device_arrays
 def sobel(input, axis=-1, output=None, mode="reflect", cval=0.0):
     """Sobel's derivative along one axis: ``-1 0 1`` there, ``1 2 1`` along all others.
 
@@ -358,6 +376,7 @@ def sobel(input, axis=-1, output=None, mode="reflect", cval=0.0):
     return _derivative(input, axis, output, mode, cval, [1, 2, 1])
 
 
+@takes_device_arrays
 def prewitt(input, axis=-1, output=None, mode="reflect", cval=0.0):
     """Prewitt's derivative along one axis: ``-1 0 1`` there, ``1 1 1`` along all others.
 
@@ -383,7 +402,10 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
     modes = per_axis(mode, len(axes)) if axes else []
 
     def part(at, output):
-        return derivative(input, axes[at], output, modes[at], cval, *arguments, **keywords)
+        if not isinstance(input, Array):
+            return derivative(input, axes[at], output, modes[at], cval, *arguments, **keywords)
+        output = output.array if isinstance(output, Array) else output
+        return Array(derivative(input.array, axes[at], output, modes[at], cval, *arguments, **keywords), input)
 
     if _is_dask(input):
         from . import dask
@@ -392,13 +414,16 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
     if not axes:
         output[...] = input
         return output
-    if np.may_share_memory(input, output):
+    on_device = isinstance(input, Array)
+    if input.overlaps(output) if on_device else np.may_share_memory(input, output):
         # Every axis reads the input, so the output must not overwrite it.
         input = input.copy()
     part(0, output)
+    added = _device_arrays.added if on_device else _axes.added
     return added(output, (part(at, output.dtype) for at in range(1, len(axes))), squared)
 
 
+@takes_device_arrays
 def generic_laplace(
     input, derivative2, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
 ):
@@ -424,6 +449,7 @@ def generic_laplace(
     return _combined(input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, squared=False)
 
 
+@takes_device_arrays
 def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
     """The Laplacian by second differences, ``1 -2 1`` along each axis.
 
@@ -451,6 +477,7 @@ def _sigmas(sigma, axes, dims):
     return sigmas
 
 
+@takes_device_arrays
 def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axes=None, **kwargs):
     """The Laplacian of a Gaussian blur.
 
@@ -467,17 +494,19 @@ def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axe
         The result, of the input's shape.
     """
     input = _input(input)
-    axes = axes_from_0(axes, input.ndim)
-    sigmas = _sigmas(sigma, axes, input.ndim)
+    dims = input.ndim
+    axes = axes_from_0(axes, dims)
+    sigmas = _sigmas(sigma, axes, dims)
 
     def second(input, axis, output, mode, cval, sigma, **kwargs):
-        order = [0] * input.ndim
+        order = [0] * dims
         order[axis] = 2
         return gaussian_filter(input, sigma, order, output, mode, cval, **kwargs)
 
     return generic_laplace(input, second, output, mode, cval, (sigmas,), kwargs, axes=axes)
 
 
+@takes_device_arrays
 def generic_gradient_magnitude(
     input, derivative, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
 ):
@@ -503,6 +532,7 @@ def generic_gradient_magnitude(
     return _combined(input, derivative, output, mode, cval, extra_arguments, extra_keywords, axes, squared=True)
 
 
+@takes_device_arrays
 def gaussian_gradient_magnitude(input, sigma, output=None, mode="reflect", cval=0.0, *, axes=None, **kwargs):
     """The magnitude of the gradient of a Gaussian blur.
 
@@ -519,9 +549,10 @@ def gaussian_gradient_magnitude(input, sigma, output=None, mode="reflect", cval=
         The result, of the input's shape.
     """
     input = _input(input)
+    dims = input.ndim
 
     def first(input, axis, output, mode, cval, sigma, **kwargs):
-        order = [0] * input.ndim
+        order = [0] * dims
         order[axis] = 1
         return gaussian_filter(input, sigma, order, output, mode, cval, **kwargs)
 
@@ -572,6 +603,7 @@ def _correlate(input, weights, output, mode, cval, origin, convolution, axes):
     return output
 
 
+@takes_device_arrays
 def correlate(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
     """Correlate with a window of as many dimensions as the array.
 
@@ -603,6 +635,7 @@ def correlate(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *
     return _correlate(input, weights, output, mode, cval, origin, False, axes)
 
 
+@takes_device_arrays
 def convolve(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
     """Convolve with a window of as many dimensions as the array.
 
@@ -621,6 +654,7 @@ def convolve(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *,
     return _correlate(input, weights, output, mode, cval, origin, True, axes)
 
 
+@takes_device_arrays
 def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
     """The mean of `size` elements along one axis.
 
@@ -665,6 +699,7 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
     return output
 
 
+@takes_device_arrays
 def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
     """The mean of a box, one axis after the other.
 

@@ -1,0 +1,115 @@
+"""Device arrays for the functions of :mod:`apron.ndimage`: their calls, and an array's adapter."""
+
+import functools
+import inspect
+import sys
+
+import numpy as np
+
+from . import _apron, _arrays
+from ._inputs import check, is_on_device
+
+
+def takes_device_arrays(function):
+    """Lets a function of :mod:`apron.ndimage` take a device array as its input.
+
+    The function then gets adapters of the class :class:`Array` for the input and the output.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(input, *args, **kwargs):
+        if type(input) is np.ndarray or not is_on_device(input):
+            return function(input, *args, **kwargs)
+        check(input, "input")
+        given = signature.bind(input, *args, **kwargs)
+        given.arguments["input"] = source = Array(input)
+        output = given.arguments.get("output")
+        if is_on_device(output):
+            given.arguments["output"] = Array(output, source)
+        elif isinstance(output, np.ndarray):
+            raise TypeError("the input is in GPU memory and the output in host memory: pass a device array, or a type")
+        if "weights" in given.arguments:
+            given.arguments["weights"] = _on_host(given.arguments["weights"])
+        return function(*given.args, **given.kwargs).array
+
+    return call
+
+
+def _on_host(array):
+    """Taps of a device array as NumPy's array, of another one as they are. Waits for the copy."""
+    if not is_on_device(array):
+        return array
+    for copy in ("cpu", "get", "numpy"):
+        if hasattr(array, copy):
+            return np.asarray(getattr(array, copy)())
+    raise TypeError("weights is in GPU memory, and its library has no copy to the host: pass a NumPy array")
+
+
+class Array:
+    """A device array with what the functions of :mod:`apron.ndimage` ask of NumPy's arrays.
+
+    For the extension module it has an address, shape and strides (`described`), the GPU's number
+    (`device`), and the library's stream (`stream` and `owner`).
+    """
+
+    def __init__(self, array, source=None):
+        """Describe an array; as the output for `source`, it has that one's stream."""
+        name = sys.modules.get(type(array).__module__.partition(".")[0])
+        foreign = _arrays._Foreign(array, getattr(name, "__name__", None), None, source)
+        self._foreign, self.array = foreign, array
+        self.described, self.device = foreign.described, foreign.device
+        first = foreign if source is None else source
+        self.stream, self.owner = first.stream, first.owner
+        _, kind, self.shape, _ = foreign.described
+        self.ndim = len(self.shape)
+        self.dtype = np.dtype(kind)
+        if source is None and self.dtype.kind == "c":
+            raise TypeError(f"the device array's type is {self.dtype}: filter its real and its imaginary part")
+        if not self.dtype.isnative:
+            raise TypeError(f"the device array's byte order is not this machine's: its type is {self.dtype.str}")
+        if source is not None:
+            if getattr(foreign, "readonly", False):
+                raise ValueError("the output array is read-only: pass one that can be written")
+            if self.device != source.device:
+                raise ValueError(f"the input is on GPU {source.device} and the output on GPU {self.device}")
+
+    def like(self, dtype=None):
+        """A new array of the same shape, of this type or the array's own."""
+        return Array(self._foreign.like(self.dtype if dtype is None else np.dtype(dtype), -1), self)
+
+    def copy(self):
+        copy = self.like()
+        copy[...] = self
+        return copy
+
+    def __setitem__(self, index, values):
+        if self.dtype.kind == "b" != values.dtype.kind:
+            raise TypeError(f"a device array of type {values.dtype} is not converted to bool: pass another type as output")
+        if values.described == self.described:
+            return
+        _apron.convert(values.copy() if values.overlaps(self) else values, self)
+
+    def overlaps(self, other):
+        """Whether the memory of two arrays overlaps."""
+
+        def span(array):
+            address, _, shape, strides = array.described
+            steps = [(length - 1) * stride for length, stride in zip(shape, strides)]
+            low, high = (sum(step for step in steps if sign * step > 0) for sign in (-1, 1))
+            return address + low, address + high + array.dtype.itemsize
+
+        (start, end), (other_start, other_end) = span(self), span(other)
+        return self.device == other.device and start < other_end and other_start < end
+
+
+def added(first, others, squared):
+    """As :func:`apron._axes.added`, for device arrays."""
+    if first.dtype.kind == "b":
+        raise TypeError("results of type bool cannot be added up on a GPU: pass another type as output")
+    others = list(others)
+    for at, part in enumerate(others):
+        _apron.join(part, first, (squared and at == 0, squared), squared and at == len(others) - 1)
+    if squared and not others:
+        _apron.join(None, first, (True, False), True)
+    return first
