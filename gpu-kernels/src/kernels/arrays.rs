@@ -1,13 +1,13 @@
 //! Sums in f64 over windows of arrays: any number of dimensions, any strides, all types of NumPy's
 //! numbers but f16 and complex ones.
 //!
-//! Thread mapping: blocks of [`THREADS`] threads in a grid-stride loop. A thread computes one result
-//! at a time; of `array_running`, one line at a time. Adjacent threads compute adjacent elements of
-//! the first dimension, which the host chooses. Elements are read from global memory; neighbours
-//! find them in the L1 cache. Order of accumulation: that of `host/src/passes`, which is SciPy's.
-//! Each product and each sum is rounded on its own, so that the bits are those of the CPU. Results
-//! are converted as C does on x86-64: truncated, out-of-range values as that processor's
-//! instructions leave them. A NaN is a NaN, with other bits than on a CPU.
+//! Thread mapping: blocks of [`THREADS`] threads in a grid-stride loop. A thread computes one
+//! result at a time; of `array_running`, one line at a time. Adjacent threads compute adjacent
+//! elements of the first dimension, which the host chooses. Elements are read from global memory;
+//! neighbours find them in the L1 cache. Order of accumulation: that of `host/src/passes`, which is
+//! SciPy's. Each product and each sum is rounded on its own, so that the bits are those of the CPU.
+//! Results are converted as C does on x86-64: truncated, out-of-range values as that processor's
+//! instructions leave them. A NaN may have another payload than on a CPU.
 
 use crate::array::{ArrayPass, DIMS, TAP_WORDS, element, join};
 use crate::border;
@@ -16,7 +16,7 @@ use crate::device::*;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 
-/// Calls a function for the type of the source's elements, so that no loop has to distinguish types.
+/// Calls a function for the type of the source's elements, so that no loop distinguishes types.
 macro_rules! by_type {
     ($function:ident($pass:expr $(, $argument:expr)*)) => {
         match $pass.from {
@@ -40,10 +40,10 @@ kernel! {
         by_type!(in_order(&pass, taps, count, start))
     }
 
-    /// Adds to the product of the centre tap those of pairs of elements, from the outermost inwards:
-    /// the left one plus `sign` times the right one, times the pair's tap. One dimension has a
-    /// window, of `2 * pairs + 1` elements. `taps` is the address of the centre tap, which the
-    /// pairs' taps follow.
+    /// Adds to the product of the centre tap those of pairs of elements, from the outermost
+    /// inwards: the left one plus `sign` times the right one, times the pair's tap. One dimension
+    /// has a window, of `2 * pairs + 1` elements. `taps` is the address of the centre tap, which
+    /// the pairs' taps follow.
     fn array_paired(pass: ArrayPass, taps: u64, pairs: i32, sign: f64) {
         by_type!(paired(&pass, taps, pairs, sign))
     }
@@ -341,22 +341,26 @@ unsafe fn element_at<E: Element>(pass: &ArrayPass, at: &[i32; DIMS], steps: [u32
 #[inline(always)]
 unsafe fn paired<E: Element>(pass: &ArrayPass, taps: u64, pairs: i32, sign: f64) {
     for_each(pass, |place| {
-        // The dimension with the window, if there is a pair.
-        let (mut along, mut here) = (pass.dims[0], place.at[0]);
-        let mut d = 1;
+        // The dimension with the window, if there is a pair. As sums, because a compiler that selects
+        // among addresses copies the parameter to local memory.
+        let (mut len, mut stride, mut first) = (0, 0, 0);
+        let mut line = place.source;
+        let mut d = 0;
         while d < DIMS {
-            if pass.dims[d].before + pass.dims[d].behind > 0 {
-                (along, here) = (pass.dims[d], place.at[d]);
-            }
+            let dim = &pass.dims[d];
+            let is_window = dim.before + dim.behind > 0;
+            let only = |value: i64| if is_window { value } else { 0 };
+            len += only(dim.len as i64) as i32;
+            stride += only(dim.source);
+            first += only((place.at[d] - dim.before) as i64) as i32;
+            line = line.wrapping_sub(only(place.at[d] as i64 * dim.source) as u64);
             d += 1;
         }
-        let first = here - along.before;
-        let line = place.source.wrapping_sub((here as i64 * along.source) as u64);
         let value = |step: i32| {
             let bytes = if place.inside {
-                Some(((first + step) as i64 * along.source) as u64)
+                Some(((first + step) as i64 * stride) as u64)
             } else {
-                resolved(pass, first + step, along.len, along.source)
+                resolved(pass, first + step, len, stride)
             };
             // SAFETY: the coordinate lies inside the array.
             bytes.map_or(pass.outside, |bytes| unsafe { E::load(line.wrapping_add(bytes)) })

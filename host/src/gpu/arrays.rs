@@ -305,7 +305,7 @@ impl Window<'_> {
             return refused("the type", target.kind.name, expected);
         }
         if matches!(self.border, Border::Keep | Border::None) {
-            let expected = "constant, replicate, reflect, reflect101 or wrap";
+            let expected = "a rule that finds a value for every coordinate outside the array";
             return refused("border", self.border, expected);
         }
         let mut extents = self.reach.iter().map(|reach| reach.extent());
