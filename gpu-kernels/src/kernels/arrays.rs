@@ -341,8 +341,8 @@ unsafe fn element_at<E: Element>(pass: &ArrayPass, at: &[i32; DIMS], steps: [u32
 #[inline(always)]
 unsafe fn paired<E: Element>(pass: &ArrayPass, taps: u64, pairs: i32, sign: f64) {
     for_each(pass, |place| {
-        // The dimension with the window, if there is a pair. As sums, because a compiler that selects
-        // among addresses copies the parameter to local memory.
+        // The dimension with the window, if there is a pair. As sums, because a compiler that
+        // selects among addresses copies the parameter to local memory.
         let (mut len, mut stride, mut first) = (0, 0, 0);
         let mut line = place.source;
         let mut d = 0;
