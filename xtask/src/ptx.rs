@@ -146,9 +146,16 @@ const SPILLS: [(&str, u32); 21] = [
 ];
 
 /// The entries that may compute in f64, which most GPUs have at 1/64 of the rate of f32. `weighted`
-/// weights colours of other types than u8 by alpha. All other entries need no f64: 8-bit results
-/// are computed in whole numbers.
-const IN_F64: [&str; 1] = ["weighted"];
+/// weights colours of other types than u8 by alpha, and the sums over arrays are SciPy's. All other
+/// entries need no f64: 8-bit results are computed in whole numbers.
+const IN_F64: [&str; 6] = [
+    "array_converted",
+    "array_in_order",
+    "array_joined",
+    "array_paired",
+    "array_running",
+    "weighted",
+];
 
 /// Whether an entry has an instruction on f64.
 fn is_in_f64(ptx: &str) -> bool {
