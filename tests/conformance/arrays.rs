@@ -276,12 +276,12 @@ mod test {
             kind => {
                 let mut count = 1;
                 let mut windows = 0;
-                for at in 0..shape.len() {
+                for (at, reach) in reach.iter_mut().enumerate() {
                     let wanted = if kind == 2 { at == axis } else { windows < 4 };
                     let size = if wanted { size(random, 4) } else { 1 };
                     windows += usize::from(size > 1);
                     count *= size;
-                    reach[at] = Reach::new(size, origin(size, random));
+                    *reach = Reach::new(size, origin(size, random));
                 }
                 let mut taps: Vec<_> =
                     (0..count).map(|position| (position, random.f64() - 0.4)).collect();

@@ -221,7 +221,7 @@ fn int32(value: f64) -> i32 {
 #[inline(always)]
 fn int64(value: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
-    if value >= -END && value < END { value as i64 } else { i64::MIN }
+    if (-END..END).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 #[inline(always)]

@@ -1,6 +1,6 @@
 //! Passes over arrays in device memory: launches `gpu-kernels/src/kernels/arrays.rs`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use gpu_kernels::array::{
@@ -18,7 +18,7 @@ use crate::{Border, Error, Result, passes};
 
 /// Tables of taps in device memory, by GPU and content. They stay, because a program may have
 /// recorded launches that read them.
-static TABLES: Mutex<Option<HashMap<(u32, Vec<u8>), Memory>>> = Mutex::new(None);
+static TABLES: Mutex<BTreeMap<(u32, Vec<u8>), Memory>> = Mutex::new(BTreeMap::new());
 
 /// The most tables that stay, and the bytes of such a table. Other tables live for one call.
 const MAX_TABLES: usize = 1024;
@@ -234,7 +234,6 @@ impl Stream {
     /// A table in device memory.
     fn table(&self, table: &[u8]) -> Result<Table> {
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-        let tables = tables.get_or_insert_default();
         let key = (self.gpu.info().ordinal, table.to_vec());
         if let Some(memory) = tables.get(&key) {
             return Ok(Table::Kept(memory.address()));

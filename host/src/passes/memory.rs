@@ -16,7 +16,7 @@ pub struct Kind {
     /// Whether values are integers.
     pub is_integer: bool,
     /// Whether sums become values as by C: see [`Kind::cast`].
-    pub(crate) is_cast: bool,
+    pub is_cast: bool,
     /// Converts values to f64. Arguments: the address of the first value, the stride in bytes, and
     /// the output.
     ///
