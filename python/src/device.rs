@@ -173,19 +173,25 @@ fn enqueue(
                 )?,
             )
         };
-        match foreign {
-            Some(stream) => {
-                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                run(&src, &mut dst, &mut stream)
-            }
-            None => {
-                let mut stream = gpu.stream()?;
-                run(&src, &mut dst, &mut stream)?;
-                stream.synchronize()
-            }
-        }
+        in_stream(gpu, foreign, |stream| run(&src, &mut dst, stream))
     })
     .map_err(error)
+}
+
+/// Puts work into a stream. Without one, puts it into one of apron's and waits for it.
+pub(crate) fn in_stream(
+    gpu: &Gpu,
+    foreign: Option<Arc<Mutex<Stream>>>,
+    work: impl FnOnce(&mut Stream) -> apron::Result<()>,
+) -> apron::Result<()> {
+    match foreign {
+        Some(stream) => work(&mut stream.lock().unwrap_or_else(PoisonError::into_inner)),
+        None => {
+            let mut stream = gpu.stream()?;
+            work(&mut stream)?;
+            stream.synchronize()
+        }
+    }
 }
 
 /// Waits for another library's stream on this GPU.
@@ -291,14 +297,10 @@ impl DeviceArray {
             }
         };
         let (source, target) = (bytes(self), bytes(&copy));
-        py.detach(|| {
-            let mut stream = gpu.stream()?;
-            // SAFETY: this array keeps its memory until the stream has passed the work, and nobody
-            // else has the copy.
-            unsafe { stream.convert_array(&source, &target)? };
-            stream.synchronize()
-        })
-        .map_err(error)?;
+        // SAFETY: this array keeps its memory until the stream has passed the work, and nobody else
+        // has the copy.
+        let copied = |stream: &mut Stream| unsafe { stream.convert_array(&source, &target) };
+        py.detach(|| in_stream(&gpu, None, copied)).map_err(error)?;
         Ok(copy)
     }
 }

@@ -29,7 +29,7 @@ mod _apron {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
-    use crate::ndimage::{convert, correlate, correlate1d, join, uniform_filter1d};
+    use crate::ndimage::{convert, correlate, correlate1d, join, overlap, uniform_filter1d};
     #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]

@@ -1,7 +1,5 @@
 //! One pass over an array, for `apron.ndimage`.
 
-use std::sync::PoisonError;
-
 use apron::Border;
 use apron::gpu::{Gpu, Stream};
 use apron::passes::{self, Array, Kind, Reach, Sums};
@@ -10,7 +8,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
-use crate::device::{Foreign, foreign_stream};
+use crate::device::{Foreign, foreign_stream, in_stream};
 use crate::filter::error;
 use crate::number::NumberType;
 use crate::threads::without_lock;
@@ -97,16 +95,15 @@ struct Window {
 fn run(input: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>, window: &Window) -> PyResult<()> {
     match input.cast::<PyUntypedArray>() {
         Ok(input) => run_on_host(input, output.cast()?, window),
-        Err(_) if input.call_method1("overlaps", (output,))?.is_truthy()? => {
-            run(&input.call_method0("copy")?, output, window)
-        }
-        Err(_) => on_device(input, Some(input), output, |stream, source, target| {
+        Err(_) if overlap(input, output)? => run(&input.call_method0("copy")?, output, window),
+        Err(_) => {
+            let (source, target) = (device_memory(input)?, device_memory(output)?);
             let Window { reach, sums, border } = window;
-            // SAFETY: as for `on_device`; without a source there is nothing to do.
-            source.map_or(Ok(()), |source| unsafe {
-                stream.filter_array(source, target, reach, sums, *border)
+            // SAFETY: as for `on_device`.
+            on_device(input, |stream| unsafe {
+                stream.filter_array(&source, &target, reach, sums, *border)
             })
-        }),
+        }
     }
 }
 
@@ -135,46 +132,40 @@ fn run_on_host(
     .map_err(error)
 }
 
-/// Runs `work` on device arrays, which share no memory, in the stream that the first one names.
-/// Without one, uses a stream of apron's and waits for it.
+/// Puts work on device arrays, which share no memory, into the stream that one of them names.
+///
+/// The arrays' library says that their values exist at their addresses. Python's caller keeps the
+/// arrays alive, and libraries free memory in stream order.
 fn on_device(
-    first: &Bound<'_, PyAny>,
-    input: Option<&Bound<'_, PyAny>>,
-    output: &Bound<'_, PyAny>,
-    work: impl FnOnce(&mut Stream, Option<&Array>, &Array) -> apron::Result<()> + Send,
+    array: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut Stream) -> apron::Result<()> + Send,
 ) -> PyResult<()> {
-    let device: u32 = first.getattr("device")?.extract()?;
-    let gpu = Gpu::open(device).map_err(error)?;
-    let handle: Option<u64> = first.getattr("stream")?.extract()?;
-    let owner = first.getattr("owner")?;
+    let gpu = Gpu::open(array.getattr("device")?.extract()?).map_err(error)?;
+    let handle: Option<u64> = array.getattr("stream")?.extract()?;
+    let owner = array.getattr("owner")?;
     let foreign = handle.map(|handle| foreign_stream(&gpu, handle, &owner));
-    let source = input.map(device_memory).transpose()?;
-    let target = device_memory(output)?;
-    // The arrays' library says that these values exist at these addresses. Python's caller keeps
-    // the arrays alive, and libraries free memory in stream order.
-    first
-        .py()
-        .detach(|| match foreign {
-            Some(stream) => {
-                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                work(&mut stream, source.as_ref(), &target)
-            }
-            None => {
-                let mut stream = gpu.stream()?;
-                work(&mut stream, source.as_ref(), &target)?;
-                stream.synchronize()
-            }
-        })
-        .map_err(error)
+    array.py().detach(|| in_stream(&gpu, foreign, work)).map_err(error)
+}
+
+/// Whether the byte ranges of two device arrays of one GPU overlap.
+#[pyfunction]
+pub(crate) fn overlap(one: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let range = |array: &Bound<'_, PyAny>| -> PyResult<_> {
+        let Array { data, kind, shape, strides } = device_memory(array)?;
+        let (low, high) = array::span(&shape, &strides, kind.size);
+        let address = data.addr() as isize;
+        Ok((address + low, address + high))
+    };
+    let (one, other) = (range(one)?, range(other)?);
+    Ok(one.0 < other.1 && other.0 < one.1)
 }
 
 /// Copies a device array into another: see [`Stream::convert_array`].
 #[pyfunction]
 pub(crate) fn convert(input: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<()> {
-    on_device(input, Some(input), output, |stream, source, target| {
-        // SAFETY: as for `on_device`; without a source there is nothing to do.
-        source.map_or(Ok(()), |source| unsafe { stream.convert_array(source, target) })
-    })
+    let (source, target) = (device_memory(input)?, device_memory(output)?);
+    // SAFETY: as for `on_device`.
+    on_device(input, |stream| unsafe { stream.convert_array(&source, &target) })
 }
 
 /// Joins device arrays element by element: see [`Stream::join_array`].
@@ -185,9 +176,10 @@ pub(crate) fn join(
     squared: (bool, bool),
     root: bool,
 ) -> PyResult<()> {
-    on_device(output, input, output, |stream, source, target| {
-        // SAFETY: as for `on_device`.
-        unsafe { stream.join_array(source, target, squared, root) }
+    let (source, target) = (input.map(device_memory).transpose()?, device_memory(output)?);
+    // SAFETY: as for `on_device`.
+    on_device(output, |stream| unsafe {
+        stream.join_array(source.as_ref(), &target, squared, root)
     })
 }
 

@@ -60,8 +60,8 @@ impl NumberType {
         format!("{order}{}{}", char::from(self.letter), self.bytes)
     }
 
-    /// DLPack's code and bits.
-    fn dlpack(self) -> (u8, u8) {
+    /// DLPack's code, bits and lanes.
+    pub(crate) fn to_dlpack(self) -> (u8, u8, u16) {
         let code = match self.letter {
             b'i' => 0,
             b'u' => 1,
@@ -69,7 +69,7 @@ impl NumberType {
             b'c' => 5,
             _ => 6,
         };
-        (code, 8 * self.bytes as u8)
+        (code, 8 * self.bytes as u8, 1)
     }
 
     /// From DLPack's code, bits and lanes.
@@ -77,19 +77,13 @@ impl NumberType {
     /// # Errors
     /// `TypeError` for other types.
     pub(crate) fn from_dlpack(code: u8, bits: u8, lanes: u16) -> PyResult<Self> {
-        let known = Self::ALL.into_iter().find(|number| number.dlpack() == (code, bits));
-        known.filter(|_| lanes == 1).ok_or_else(|| {
+        let known = Self::ALL.into_iter().find(|number| number.to_dlpack() == (code, bits, lanes));
+        known.ok_or_else(|| {
             PyTypeError::new_err(format!(
                 "DLPack type {code} of {bits} bits, {lanes} lanes: bool, an integer, or a real or \
                  complex floating-point number that NumPy has is needed"
             ))
         })
-    }
-
-    /// DLPack's code, bits and lanes.
-    pub(crate) fn to_dlpack(self) -> (u8, u8, u16) {
-        let (code, bits) = self.dlpack();
-        (code, bits, 1)
     }
 
     /// The type for kernels of plans.

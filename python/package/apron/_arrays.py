@@ -116,6 +116,8 @@ def stored(values, dtype):
 class _Foreign:
     """Another library's device array: its description for kernels, and its library's stream."""
 
+    readonly = False
+
     def __init__(self, array, name, plan, source=None):
         """Describe an array. If it is the output for ``source``, the source's stream is used."""
         self.array, self.name = array, name
@@ -163,6 +165,13 @@ class _Foreign:
             # Keep the array: it owns the capsule, which owns the memory.
             self.array = array = from_dlpack(array)
             self.__init__(array, "apron", plan)
+
+    def check_output(self, source, name):
+        """Check that the array can hold the result of ``source``, which messages call `name`."""
+        if self.readonly:
+            raise ValueError("the output array is read-only: pass one that can be written")
+        if self.device != source.device:
+            raise ValueError(f"the {name} is on GPU {source.device} and the output on GPU {self.device}")
 
     def like(self, dtype, axis):
         """A new array of the same shape and order of axes.
@@ -215,13 +224,10 @@ def on_device(plan, image, out, axis, dtype, library, layout=None):
     else:
         raise TypeError(f"the image is in GPU memory: out is {type(out)}, and a device array is needed")
     target = _Foreign(result, type(result).__module__.partition(".")[0], plan, source)
-    if getattr(target, "readonly", False):
-        raise ValueError("the output array is read-only: pass one that can be written")
+    target.check_output(source, "image")
     if target.described[2] != source.described[2]:
         shapes = f"the image's shape is {source.described[2]} and the output's {target.described[2]}"
         raise ValueError(f"{shapes}: they must be the same")
-    if target.device != source.device:
-        raise ValueError(f"the image is on GPU {source.device} and the output on GPU {target.device}")
     described = [source.described, target.described]
     if layout is not None:
         axis = None

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import sys
 
 import numpy as np
 
@@ -55,8 +54,8 @@ class Array:
 
     def __init__(self, array, source=None):
         """Describe an array; as the output for `source`, it has that one's stream."""
-        name = sys.modules.get(type(array).__module__.partition(".")[0])
-        foreign = _arrays._Foreign(array, getattr(name, "__name__", None), None, source)
+        library = type(array).__module__.partition(".")[0]
+        foreign = _arrays._Foreign(array, library, None, source)
         self._foreign, self.array = foreign, array
         self.described, self.device = foreign.described, foreign.device
         first = foreign if source is None else source
@@ -69,10 +68,7 @@ class Array:
         if not self.dtype.isnative:
             raise TypeError(f"the device array's byte order is not this machine's: its type is {self.dtype.str}")
         if source is not None:
-            if getattr(foreign, "readonly", False):
-                raise ValueError("the output array is read-only: pass one that can be written")
-            if self.device != source.device:
-                raise ValueError(f"the input is on GPU {source.device} and the output on GPU {self.device}")
+            foreign.check_output(source, "input")
 
     def like(self, dtype=None):
         """A new array of the same shape, of this type or the array's own."""
@@ -88,28 +84,17 @@ class Array:
             raise TypeError(f"a device array of type {values.dtype} is not converted to bool: pass another type as output")
         if values.described == self.described:
             return
-        _apron.convert(values.copy() if values.overlaps(self) else values, self)
-
-    def overlaps(self, other):
-        """Whether the memory of two arrays overlaps."""
-
-        def span(array):
-            address, _, shape, strides = array.described
-            steps = [(length - 1) * stride for length, stride in zip(shape, strides)]
-            low, high = (sum(step for step in steps if sign * step > 0) for sign in (-1, 1))
-            return address + low, address + high + array.dtype.itemsize
-
-        (start, end), (other_start, other_end) = span(self), span(other)
-        return self.device == other.device and start < other_end and other_start < end
+        _apron.convert(values.copy() if _apron.overlap(values, self) else values, self)
 
 
 def added(first, others, squared):
     """As :func:`apron._axes.added`, for device arrays."""
     if first.dtype.kind == "b":
         raise TypeError("results of type bool cannot be added up on a GPU: pass another type as output")
-    others = list(others)
-    for at, part in enumerate(others):
-        _apron.join(part, first, (squared and at == 0, squared), squared and at == len(others) - 1)
-    if squared and not others:
-        _apron.join(None, first, (True, False), True)
+    if squared:
+        _apron.join(None, first, (True, False), False)
+    for part in others:
+        _apron.join(part, first, (False, squared), False)
+    if squared:
+        _apron.join(None, first, (False, False), True)
     return first

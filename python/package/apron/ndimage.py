@@ -415,7 +415,7 @@ def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, 
         output[...] = input
         return output
     on_device = isinstance(input, Array)
-    if input.overlaps(output) if on_device else np.may_share_memory(input, output):
+    if (_apron.overlap if on_device else np.may_share_memory)(input, output):
         # Every axis reads the input, so the output must not overwrite it.
         input = input.copy()
     part(0, output)
