@@ -17,6 +17,9 @@ from scipy._lib._array_api import xp_capabilities_table
 
 import apron.ndimage
 
+ON_GPU = os.environ.get("APRON_IN_SCIPY") == "gpu"
+
+#: The calls of each function; with a GPU, those that it computed.
 CALLS = dict.fromkeys(apron.ndimage.__all__, 0)
 
 #: Types of elements on a GPU.
@@ -28,7 +31,7 @@ def takes(array):
 
 
 def on_gpu(function):
-    """The function for NumPy's arrays, computed on a GPU where that takes the call."""
+    """The function for NumPy's arrays, computed on a GPU where that takes the call, and counted."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -50,7 +53,7 @@ def on_gpu(function):
             given["output"] = apron.to_device(output)
         bound = inspect.BoundArguments(signature, given)
         result = function(*bound.args, **bound.kwargs).numpy()
-        CALLS["on a GPU"] = CALLS.get("on a GPU", 0) + 1
+        CALLS[function.__name__] += 1
         if not isinstance(output, np.ndarray):
             return result
         output[...] = result
@@ -59,22 +62,19 @@ def on_gpu(function):
     return call
 
 
-def counted(name):
-    """apron's function, wrapped to count its calls."""
-    function = getattr(apron.ndimage, name)
-    if os.environ.get("APRON_IN_SCIPY") == "gpu":
-        function = on_gpu(function)
+def counted(function):
+    """The function, wrapped to count its calls."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        CALLS[name] += 1
+        CALLS[function.__name__] += 1
         return function(*args, **kwargs)
 
     return call
 
 
-for name in apron.ndimage.__all__:
-    scipys, ours = getattr(scipy.ndimage, name), counted(name)
+for name in CALLS:
+    scipys, ours = getattr(scipy.ndimage, name), (on_gpu if ON_GPU else counted)(getattr(apron.ndimage, name))
     # SciPy's tests look up by function which array libraries it supports.
     xp_capabilities_table[ours] = xp_capabilities_table[scipys]
     setattr(scipy.ndimage, name, ours)
@@ -82,8 +82,7 @@ for name in apron.ndimage.__all__:
 
 def pytest_sessionfinish(session):
     never = [name for name, count in CALLS.items() if count == 0]
-    on_gpu = CALLS.pop("on a GPU", 0)
-    print(f"\napron.ndimage: {sum(CALLS.values())} calls from SciPy's tests, {on_gpu} on a GPU")
+    print(f"\napron.ndimage: {sum(CALLS.values())} calls from SciPy's tests{' on a GPU' if ON_GPU else ''}")
     if never and not session.config.option.keyword:
         print(f"never called: {', '.join(never)}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
