@@ -139,20 +139,20 @@ def test_recorded_in_other_ways():
 
 
 def test_operators_keep_their_contracts():
-    from apron import _torch
+    from apron import _texts
 
-    text = _torch._text(OTHER)
+    text = OTHER._text
     tensor = torch.from_numpy(IMAGE)
     torch.library.opcheck(torch.ops.apron.filter, (tensor, text, -1, None))
     torch.library.opcheck(torch.ops.apron.filter, ((tensor * 255).to(torch.uint8), text, -1, torch.float32))
     torch.library.opcheck(torch.ops.apron.filter_out, (tensor, torch.empty_like(tensor), text, -1))
     # As in another process, in which the plan does not exist.
-    _torch._plans.clear()
+    _texts._alive.clear()
     assert (torch.ops.apron.filter(tensor, text).numpy() == OTHER(IMAGE)).all()
     options = {"variant": "direct-naive", "memory": 1 << 20, "alpha": "premultiply"}
     all_said = Plan("box:size=3", "constant:5", "cpu", **options)
-    text, colours = _torch._text(all_said), np.stack([IMAGE] * 4, axis=-1)
-    _torch._plans.clear()
+    text, colours = all_said._text, np.stack([IMAGE] * 4, axis=-1)
+    _texts._alive.clear()
     again = torch.ops.apron.filter(torch.from_numpy(colours), text)
     assert (again.numpy() == all_said(colours)).all()
     # The gradient is refused only in the backward pass, with an error.

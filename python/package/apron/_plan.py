@@ -1,15 +1,20 @@
 """The class ``Plan`` for users: the extension module's class, with calls for PyTorch's tensors."""
 
+import inspect
 import sys
 
 import numpy as np
 
-from . import _apron
+from . import _apron, _texts
 
 
 class Plan(_apron.Plan):
     __doc__ = _apron.Plan.__doc__
     __module__ = "apron"
+
+    def __init__(self, *args, **kwargs):
+        # PyTorch's compiler takes an attribute as a constant, but no result of the extension module.
+        self._text = _texts.text_of(self)
 
     def __call__(self, image, out=None, *, axis=-1, layout=None, dtype=None, mask=None, weights=None):
         # This is Python, so that PyTorch's compiler can trace a call.
@@ -32,3 +37,6 @@ class Plan(_apron.Plan):
         return super().__call__(image, out, axis=axis, dtype=dtype)
 
     __call__.__doc__ = _apron.Plan.__call__.__doc__
+
+
+Plan.__signature__ = inspect.signature(_apron.Plan)

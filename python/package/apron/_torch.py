@@ -5,15 +5,12 @@ one of the operators ``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out
 plan by a text that fully describes it. So a stored program filters the same in another process.
 """
 
-import functools
-import json
-import weakref
-
 import numpy as np
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from . import _apron, _arrays, _batches, _inputs, _layouts
+from . import _arrays, _batches, _inputs, _layouts
+from ._texts import plan_of
 
 if not hasattr(torch.library, "custom_op"):
     raise ImportError(f"PyTorch is {torch.__version__}: 2.4 or later is needed to filter tensors")
@@ -29,9 +26,6 @@ _DIRECT = {torch.uint8: "|u1", torch.uint16: "<u2", torch.float16: "<f2", torch.
 
 #: A call may allocate, so PyTorch must not capture it in a CUDA graph.
 TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
-
-#: Plans that are alive, by their text.
-_plans = weakref.WeakValueDictionary()
 
 
 def call(plan, image, out, axis, dtype, layout):
@@ -51,8 +45,8 @@ def call(plan, image, out, axis, dtype, layout):
     if not _is_recorded(image):
         return run(plan, image, out, axis, dtype, layout)
     if out is None:
-        return torch.ops.apron.filter(image, _text(plan), axis, dtype, layout)
-    torch.ops.apron.filter_out(image, out, _text(plan), axis, layout)
+        return torch.ops.apron.filter(image, plan._text, axis, dtype, layout)
+    torch.ops.apron.filter_out(image, out, plan._text, axis, layout)
     return out
 
 
@@ -90,26 +84,11 @@ def _dtype(dtype):
     return found
 
 
-@torch.compiler.assume_constant_result
-def _text(plan):
-    """A text that fully describes a plan."""
-    again, (filter, *others) = plan.__reduce__()
-    text = json.dumps([[str(filter), *others], again.keywords])
-    _plans[text] = plan
-    return text
-
-
-@functools.lru_cache(maxsize=16)
-def _rebuilt(text):
-    arguments, options = json.loads(text)
-    return _apron.Plan(*arguments, **options)
-
-
 @torch.library.custom_op("apron::filter", mutates_args=(), **TAGS)
 def _filter(
     image: torch.Tensor, plan: str, axis: int = -1, dtype: torch.dtype | None = None, layout: str | None = None
 ) -> torch.Tensor:
-    return run(_plans.get(plan) or _rebuilt(plan), image, None, axis, dtype, layout)
+    return run(plan_of(plan), image, None, axis, dtype, layout)
 
 
 @_filter.register_fake
@@ -121,7 +100,7 @@ def _(image, plan, axis=-1, dtype=None, layout=None):
 def _filter_out(
     image: torch.Tensor, out: torch.Tensor, plan: str, axis: int = -1, layout: str | None = None
 ) -> None:
-    run(_plans.get(plan) or _rebuilt(plan), image, out, axis, None, layout)
+    run(plan_of(plan), image, out, axis, None, layout)
 
 
 @_filter_out.register_fake
