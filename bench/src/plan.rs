@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use apron::gpu::Gpu;
 use apron::{
-    Accuracy, Candidate, Device, Filter, Image, Layout, Plan, Scalar, Shape, Variant, f16,
+    Accuracy, Candidate, Device, Filter, Image, Layout, Light, Plan, PlanBuilder, Scalar, Shape,
+    Variant, f16,
 };
 use serde::Serialize;
 
@@ -31,8 +32,8 @@ pub struct Options {
     only: String,
     /// Measure this job instead of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a
     /// filter, or random:N for N by N random taps; the size, with the channels; the stored type;
-    /// the results' type, if it is another; "window" or "range", if an accuracy is set. May be
-    /// given more than once.
+    /// the results' type, if it is another; "window" or "range", if an accuracy is set; "linear" to
+    /// filter light. May be given more than once.
     #[arg(long, value_name = "TEXT")]
     job: Vec<String>,
     /// Also measure every other variant that is predicted to take less than ten times as long as
@@ -92,16 +93,23 @@ struct Job {
     source: Scalar,
     target: Scalar,
     accuracy: Option<Accuracy>,
+    light: Light,
 }
 
 impl Job {
+    fn builder(&self) -> PlanBuilder {
+        Plan::builder(&self.filter).light(self.light.clone())
+    }
+
     fn parse(text: &str) -> Result<Self> {
         let mut parts: Vec<_> = text.split_whitespace().collect();
+        let light = parts.last().and_then(|last| last.parse().ok());
+        parts.truncate(parts.len() - usize::from(light.is_some()));
         let accuracy = parts.last().and_then(|last| last.parse().ok());
         parts.truncate(parts.len() - usize::from(accuracy.is_some()));
         ensure!(
             matches!(parts.len(), 3 | 4),
-            "a job is a filter, a size, a type, maybe another type, and maybe an accuracy"
+            "a job is a filter, a size, a type, maybe another type, maybe an accuracy, and maybe light"
         );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,
@@ -113,7 +121,8 @@ impl Job {
             Shape { width: size[0], height: size[1], channels: size.get(2).copied().unwrap_or(1) };
         let source: Scalar = parts[2].parse()?;
         let target = parts.get(3).map_or(Ok(source), |target| target.parse())?;
-        Ok(Self { filter, shape, source, target, accuracy })
+        let light = light.unwrap_or_default();
+        Ok(Self { filter, shape, source, target, accuracy, light })
     }
 }
 
@@ -199,7 +208,7 @@ fn measured(
     device: Device,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
-    let plan = Plan::builder(&job.filter).accuracy(job.accuracy).device(device).build()?;
+    let plan = job.builder().accuracy(job.accuracy).device(device).build()?;
     let candidates = plan.candidates_for(job.shape, job.source, job.target);
     let Some(Candidate { predicted: Some(best), .. }) = candidates.first() else { return Ok(()) };
     let most = best.saturating_mul(10);
@@ -250,7 +259,7 @@ fn timed<S: Random, D: Random>(
 ) -> Result<Duration> {
     /// The runs of a job on the CPU take at least this long together.
     const SPAN: Duration = Duration::from_millis(60);
-    let plan = Plan::builder(&job.filter).device(device).variant(variant).build()?;
+    let plan = job.builder().device(device).variant(variant).build()?;
     let Shape { width, height, channels } = job.shape;
     let mut random = fastrand::Rng::with_seed(1);
     let pixels: Vec<S> = (0..width * height * channels).map(|_| S::random(&mut random)).collect();

@@ -55,6 +55,21 @@ impl Divisor {
         }
     }
 
+    /// The quotient of a sum, rounded down, from 0 to `most`.
+    #[inline(always)]
+    pub fn floor(&self, sum: i128, most: i32) -> i32 {
+        if self.number != 0 {
+            return floor(sum, self.number as i128, most);
+        }
+        let sum = sum.max(0);
+        if self.shift > 0 {
+            let whole = if self.shift < 127 { sum >> self.shift } else { 0 };
+            return if whole < most as i128 { whole as i32 } else { most };
+        }
+        let up = (-self.shift).min(31);
+        if sum > (most >> up) as i128 { most } else { (sum as i32) << up }
+    }
+
     /// The byte of a positive sum below 2^62, divided by `number`.
     ///
     /// Three roundings to f32 make the estimate wrong by `256 * 3 * 2^-24` at most. So `whole` is
@@ -85,6 +100,21 @@ pub fn ratio(sum: i128, number: i128) -> u32 {
     let (twice, middle) = (2 * sum, (2 * whole + 1) as i128 * number);
     let is_up = twice > middle || twice == middle && whole & 1 != 0;
     least((whole + is_up as i32) as u64)
+}
+
+/// A quotient, rounded down, from 0 to `most`, a power of two; 0 if the divisor is not positive.
+/// `most` times the divisor is below 2^127.
+#[inline(always)]
+pub fn floor(sum: i128, number: i128, most: i32) -> i32 {
+    let (mut whole, mut bit) = (0, most);
+    while bit > 0 {
+        let next = whole + bit;
+        if next <= most && number > 0 && next as i128 * number <= sum {
+            whole = next;
+        }
+        bit >>= 1;
+    }
+    whole
 }
 
 /// The nearest f32 of a number that is not negative, except for rounding errors.

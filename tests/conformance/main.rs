@@ -16,6 +16,7 @@ mod fourier;
 mod generated;
 mod huge;
 mod ladder;
+mod light;
 mod lines;
 mod masked;
 mod oracle;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         streamed::trials(selection, &gpu),
         turned::trials(selection, &gpu),
         arrays::trials(selection, &gpu),
+        light::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),

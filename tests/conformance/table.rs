@@ -12,7 +12,7 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 24] = [
+pub(crate) const SHARED: [&str; 29] = [
     "array_converted",
     "array_in_order",
     "array_joined",
@@ -20,6 +20,11 @@ pub(crate) const SHARED: [&str; 24] = [
     "array_running",
     "copy_pixels",
     "keep_nearly_same",
+    "bytes_of_light",
+    "light_exactly",
+    "light_of_bytes",
+    "light_of_values",
+    "values_of_light",
     "resolve_table",
     "resolve_products",
     "passes_rows",

@@ -2,7 +2,7 @@
 //! numbers but f16 and complex ones.
 //!
 //! Thread mapping: blocks of [`THREADS`] threads in a grid-stride loop. A thread computes one
-//! result at a time; of `array_running`, one line at a time. Adjacent threads compute adjacent
+//! result at a time; of `array_paired` [`RUN`] results, of `array_running` one line. Adjacent threads compute adjacent
 //! elements of the first dimension, which the host chooses. Elements are read from global memory;
 //! neighbours find them in the L1 cache. Order of accumulation: that of `host/src/passes`, which is
 //! SciPy's. Each product and each sum is rounded on its own, so that the bits are those of the CPU.
@@ -15,6 +15,8 @@ use crate::device::*;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+/// Results of a thread of `array_paired`, side by side along the window's dimension.
+pub const RUN: usize = 4;
 
 /// Calls a function for the type of the source's elements, so that no loop distinguishes types.
 macro_rules! by_type {
@@ -41,11 +43,12 @@ kernel! {
     }
 
     /// Adds to the product of the centre tap those of pairs of elements, from the outermost
-    /// inwards: the left one plus `sign` times the right one, times the pair's tap. One dimension
-    /// has a window, of `2 * pairs + 1` elements. `taps` is the address of the centre tap, which
-    /// the pairs' taps follow.
-    fn array_paired(pass: ArrayPass, taps: u64, pairs: i32, sign: f64) {
-        by_type!(paired(&pass, taps, pairs, sign))
+    /// inwards: the left one plus `sign` times the right one, times the pair's tap. Dimension
+    /// number `along` has a window, of `2 * pairs + 1` elements; it counts runs of [`RUN`] results,
+    /// and its strides are a run's. `taps` is the address of the centre tap, which the pairs' taps
+    /// follow.
+    fn array_paired(pass: ArrayPass, along: i32, taps: u64, pairs: i32, sign: f64) {
+        by_type!(paired(&pass, along, taps, pairs, sign))
     }
 
     /// Running means of `size` elements along the last dimension, of which one element is computed:
@@ -339,44 +342,86 @@ unsafe fn element_at<E: Element>(pass: &ArrayPass, at: &[i32; DIMS], steps: [u32
 /// # Safety
 /// As for the kernel `array_paired`.
 #[inline(always)]
-unsafe fn paired<E: Element>(pass: &ArrayPass, taps: u64, pairs: i32, sign: f64) {
+unsafe fn paired<E: Element>(pass: &ArrayPass, along: i32, taps: u64, pairs: i32, sign: f64) {
+    // As sums, because a compiler that selects among addresses copies the parameter to local
+    // memory.
+    let (mut len, mut before, mut behind, mut run, mut next) = (0, 0, 0, 0, 0);
+    let mut d = 0;
+    while d < DIMS {
+        let dim = &pass.dims[d];
+        let only = |value: i64| if d as i32 == along { value } else { 0 };
+        len += only(dim.len as i64) as i32;
+        before += only(dim.before as i64) as i32;
+        behind += only(dim.behind as i64) as i32;
+        run += only(dim.source);
+        next += only(dim.target);
+        d += 1;
+    }
+    let (stride, next) = (run / RUN as i64, next / RUN as i64);
     for_each(pass, |place| {
-        // The dimension with the window, if there is a pair. As sums, because a compiler that
-        // selects among addresses copies the parameter to local memory.
-        let (mut len, mut stride, mut first) = (0, 0, 0);
-        let mut line = place.source;
-        let mut d = 0;
+        let (mut start, mut d) = (0, 0);
         while d < DIMS {
-            let dim = &pass.dims[d];
-            let is_window = dim.before + dim.behind > 0;
-            let only = |value: i64| if is_window { value } else { 0 };
-            len += only(dim.len as i64) as i32;
-            stride += only(dim.source);
-            first += only((place.at[d] - dim.before) as i64) as i32;
-            line = line.wrapping_sub(only(place.at[d] as i64 * dim.source) as u64);
+            start += if d as i32 == along { place.at[d] * RUN as i32 } else { 0 };
             d += 1;
         }
-        let value = |step: i32| {
-            let bytes = if place.inside {
-                Some(((first + step) as i64 * stride) as u64)
+        let first = start - before;
+        let line = place.source.wrapping_sub((start as i64 * stride) as u64);
+        let is_inside = first >= 0 && start + RUN as i32 + behind <= len;
+        // SAFETY: the taps lie there; the coordinates are inside the array, or go through the
+        // border rule.
+        let sums = unsafe {
+            if is_inside {
+                let line = line.wrapping_add((first as i64 * stride) as u64);
+                let value = |step: i32| E::load(line.wrapping_add((step as i64 * stride) as u64));
+                pair_sums(taps, pairs, sign, value)
             } else {
-                resolved(pass, first + step, len, stride)
-            };
-            // SAFETY: the coordinate lies inside the array.
-            bytes.map_or(pass.outside, |bytes| unsafe { E::load(line.wrapping_add(bytes)) })
+                pair_sums(taps, pairs, sign, |step| {
+                    match resolved(pass, first + step, len, stride) {
+                        Some(bytes) => E::load(line.wrapping_add(bytes)),
+                        None => pass.outside,
+                    }
+                })
+            }
         };
-        // SAFETY: the taps of the centre and of each pair lie there.
-        let tap = |pair: i32| unsafe { load_f64(taps + 8 * pair as u64) };
-        let mut sum = mul_f64(value(pairs), tap(0));
-        let mut pair = 0;
-        while pair < pairs {
-            let both = add_f64(value(pair), mul_f64(sign, value(2 * pairs - pair)));
-            sum = add_f64(sum, mul_f64(both, tap(1 + pair)));
-            pair += 1;
+        let (mut target, mut i) = (place.target, 0);
+        while i < RUN {
+            if start + (i as i32) < len {
+                // SAFETY: each result is that of one thread.
+                unsafe { store_as(pass.to, target, sums[i]) }
+            }
+            target = target.wrapping_add(next as u64);
+            i += 1;
         }
-        // SAFETY: each result is that of one thread.
-        unsafe { store_as(pass.to, place.target, sum) }
     });
+}
+
+/// Sums for [`RUN`] results side by side. `value` gives the element so many steps from the first
+/// one of the first result's window.
+///
+/// # Safety
+/// At `taps` lie the taps of the centre and of each pair.
+#[inline(always)]
+unsafe fn pair_sums(taps: u64, pairs: i32, sign: f64, value: impl Fn(i32) -> f64) -> [f64; RUN] {
+    // SAFETY: as the caller promised.
+    let tap = |pair: i32| unsafe { load_f64(taps + 8 * pair as u64) };
+    let (mut sums, mut i) = ([0.0; RUN], 0);
+    while i < RUN {
+        sums[i] = mul_f64(value(pairs + i as i32), tap(0));
+        i += 1;
+    }
+    let mut pair = 0;
+    while pair < pairs {
+        let tap = tap(1 + pair);
+        i = 0;
+        while i < RUN {
+            let (left, right) = (pair + i as i32, 2 * pairs - pair + i as i32);
+            let both = add_f64(value(left), mul_f64(sign, value(right)));
+            sums[i] = add_f64(sums[i], mul_f64(both, tap));
+            i += 1;
+        }
+        pair += 1;
+    }
+    sums
 }
 
 /// # Safety

@@ -8,6 +8,7 @@ pub mod fourier;
 pub mod fused;
 pub mod gradient;
 pub mod keep;
+pub mod light;
 pub mod matrix;
 pub mod passes;
 pub mod peak;

@@ -243,11 +243,12 @@ impl Window {
 }
 
 /// A result's window on the source.
-struct Place<'a> {
+pub(super) struct Place<'a> {
+    pub(super) result: Pixel,
     source: Source<'a>,
     /// The column and row of the window's first pixel.
-    left: i32,
-    top: i32,
+    pub(super) left: i32,
+    pub(super) top: i32,
     /// The address of the window's first pixel, valid if the image has that pixel.
     start: u64,
     /// Whether the window lies in the image.
@@ -287,15 +288,16 @@ impl Spread {
 }
 
 /// Marks a column outside the image, in place of a byte offset.
-const OUTSIDE: i64 = i64::MIN;
+pub(super) const OUTSIDE: i64 = i64::MIN;
 
 impl<'a> Place<'a> {
     #[inline(always)]
-    fn new(pass: &'a Pass, window: &Window, result: Pixel) -> Self {
+    pub(super) fn new(pass: &'a Pass, window: &Window, result: Pixel) -> Self {
         let source = Source::of_channel(&pass.src, pass, result.z);
         let (left, top) = (result.x - window.anchor_x, result.y - window.anchor_y);
         let start = source.row_inside(top).at(left);
         Self {
+            result,
             source,
             left,
             top,
@@ -360,7 +362,7 @@ impl<'a> Place<'a> {
 
     /// The byte offset of the column that the border rule gives for `x`.
     #[inline(always)]
-    fn column(&self, x: i32) -> i64 {
+    pub(super) fn column(&self, x: i32) -> i64 {
         let pass = self.source.pass;
         let x = border::resolve_briefly(pass.border, x, pass.width);
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
@@ -369,7 +371,7 @@ impl<'a> Place<'a> {
     /// The byte offset of the row that the border rule gives for `y`, and whether the image has it.
     /// If memory lacks that row, no result needs it. The nearest row in memory stands in.
     #[inline(always)]
-    fn row(&self, y: i32) -> (i64, bool) {
+    pub(super) fn row(&self, y: i32) -> (i64, bool) {
         let (pass, plane) = (self.source.pass, self.source.plane());
         let y = border::resolve_briefly(pass.border, y, pass.height);
         (y.max(plane.first_row).min(plane.end_row - 1) as i64 * plane.row, y >= 0)
@@ -383,7 +385,7 @@ impl<'a> Place<'a> {
 
     /// The byte at a row and a column of the image, by their offsets.
     #[inline(always)]
-    unsafe fn byte(&self, row: i64, column: i64) -> u32 {
+    pub(super) unsafe fn byte(&self, row: i64, column: i64) -> u32 {
         let is_there = column != OUTSIDE;
         let at = self.source.origin().wrapping_add(row.wrapping_add(column) as u64);
         // SAFETY: as the caller promised; outside the image, nothing is loaded.
@@ -670,7 +672,7 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
 /// The pass has a list and describes allocated memory. The launch has [`Team::block`] threads a
 /// block, [`SHARED`] bytes of shared memory and the blocks stated above.
 #[inline(always)]
-unsafe fn each_result(
+pub(super) unsafe fn each_result(
     pass: &Pass,
     window: &Window,
     team: Team,
@@ -751,7 +753,7 @@ unsafe fn added(sum: Sum, team: Team) -> Sum {
 /// # Safety
 /// The whole warp calls this.
 #[inline(always)]
-unsafe fn exchanged(number: i64, apart: u32) -> i64 {
+pub(super) unsafe fn exchanged(number: i64, apart: u32) -> i64 {
     // SAFETY: as the caller promised.
     let (low, high) =
         unsafe { (exchange(number as u32, apart), exchange((number >> 32) as u32, apart)) };
@@ -760,10 +762,11 @@ unsafe fn exchanged(number: i64, apart: u32) -> i64 {
 
 /// A pixel of a channel.
 #[derive(Clone, Copy)]
-struct Pixel {
-    x: i32,
-    y: i32,
-    z: i32,
+pub(super) struct Pixel {
+    pub(super) x: i32,
+    pub(super) y: i32,
+    /// The channel's number on the z axis.
+    pub(super) z: i32,
 }
 
 impl Pixel {

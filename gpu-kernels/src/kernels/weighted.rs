@@ -310,7 +310,7 @@ fn add<T: Copy + Into<i128>, const M: usize>(sums: &mut [i128; M], factor: i128,
 /// # Safety
 /// The integer is at this address, and nothing writes it while the kernel runs.
 #[inline(always)]
-unsafe fn load_i64(at: u64) -> i64 {
+pub(super) unsafe fn load_i64(at: u64) -> i64 {
     // SAFETY: as the caller promised.
     let [low, high] = unsafe { load_words(at) };
     low as i64 | (high as i64) << 32

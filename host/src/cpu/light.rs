@@ -19,13 +19,14 @@ use crate::filter::whole::WholeTaps;
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::light::bytes::Bytes as ByteLight;
+use crate::light::error::{self, Made};
 use crate::light::smooth::Smooth;
 use crate::light::{Tables, white};
 use crate::progress::Stage;
 use crate::round::{CHUNK, Order, column_block, round_chunk, row_block};
 use crate::simd::{Isa, Lanes, Vectorized};
 use crate::window::Window;
-use crate::{Family, Filter, Result, Variant, spectrum, with_pixels};
+use crate::{Family, Result, Variant, spectrum, with_pixels};
 
 /// How the values of a frame are decoded, and its sums encoded.
 pub(super) struct Light<'a> {
@@ -239,18 +240,12 @@ impl<'a> Exact<'a> {
             }
             _ => (Order::ByRows, cols + rows),
         };
-        let steps = steps as f64;
-        // A rounding for each step, for each factor of a tap, for a colour times alpha, and for
-        // this bound; a quotient has twice as many.
-        let roundings = if weighted { 2.0 * (steps + 8.0) } else { steps + 8.0 };
-        let gamma = roundings * UNIT_ROUNDOFF / (1.0 - (roundings * UNIT_ROUNDOFF).min(0.5));
-        let weight = view.weight().max(view.sum().map_or(0.0, crate::filter::Sum::weight));
-        let (relative, absolute) = match family {
-            Family::Fourier => (0.0, error_of_spectra(view)),
-            _ if is_positive(view) => (gamma, 0.0),
-            _ => (0.0, gamma * weight),
+        let made = match family {
+            Family::Fourier => Made::BySpectra { side: spectrum::greatest_side() },
+            _ => Made::InSteps(steps),
         };
-        Self { filter, window, src, order, relative: relative as f32, absolute: absolute as f32 }
+        let (relative, absolute) = error::of_sums(view, made, weighted);
+        Self { filter, window, src, order, relative, absolute }
     }
 
     /// The byte of one result.
@@ -325,26 +320,6 @@ impl<'a> Exact<'a> {
             }
         }
     }
-}
-
-/// The relative error of one rounding to f32.
-const UNIT_ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
-
-/// Whether all taps are at least 0, so that sums err relative to themselves.
-fn is_positive(view: &Filter) -> bool {
-    let positive = |taps: &[f64]| taps.iter().all(|&tap| tap >= 0.0);
-    match (view.sum(), view.separated()) {
-        (Some(_), _) => false,
-        (None, Some((row, column))) => positive(row) && positive(column),
-        (None, None) => {
-            (0..view.rows()).all(|row| (0..view.cols()).all(|col| view.tap(row, col) >= 0.0))
-        }
-    }
-}
-
-/// The error of sums by spectra, in parts of white.
-fn error_of_spectra(view: &Filter) -> f64 {
-    2.0 * UNIT_ROUNDOFF * spectrum::units(view.weight(), view.norm(), spectrum::greatest_side())
 }
 
 /// The greatest of numbers that are not negative.
@@ -510,9 +485,9 @@ impl Vectorized for EncodeBytes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Border;
     use crate::light::Transfer;
     use crate::progress::Report;
+    use crate::{Border, Filter};
 
     /// The byte of a result, from taps and light in 128 bits.
     fn byte(

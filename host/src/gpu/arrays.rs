@@ -7,7 +7,7 @@ use gpu_kernels::array::{
     ArrayPass, ArrayTap, DIMS, Dim, MAX_LEN, MAX_WINDOW, TAP_WORDS, element, join,
 };
 use gpu_kernels::kernels::arrays::{
-    THREADS, array_converted, array_in_order, array_joined, array_paired, array_running,
+    RUN, THREADS, array_converted, array_in_order, array_joined, array_paired, array_running,
 };
 
 use super::launch::Grid;
@@ -214,7 +214,8 @@ impl Stream {
                 let table: Vec<f64> =
                     std::iter::once(middle.1).chain(pairs.iter().map(|pair| pair.2)).collect();
                 let at = self.table(bytemuck::cast_slice(&table))?;
-                let arguments = (*pass, at.address(), pairs.len() as i32, *sign);
+                let along = along(&pass.dims) as i32;
+                let arguments = (*pass, along, at.address(), pairs.len() as i32, *sign);
                 // SAFETY: the kernel takes any grid of such blocks, and reads a tap of the centre
                 // and one of each pair.
                 unsafe { self.enqueue(array_paired, grid(pass), &arguments)? };
@@ -277,7 +278,12 @@ fn grid(pass: &ArrayPass) -> Grid {
     Grid { blocks: (blocks as u32, 1, 1), block: (THREADS, 1, 1), shared: 0 }
 }
 
-/// Results of a launch, or lines of running means.
+/// The dimension that a window extends along; the first if there is none.
+fn along(dims: &[Dim; DIMS]) -> usize {
+    dims.iter().position(|dim| dim.before + dim.behind > 0).unwrap_or(0)
+}
+
+/// Results of a launch, runs of them, or lines of running means.
 fn results(pass: &ArrayPass) -> usize {
     pass.dims.iter().map(|dim| dim.count as usize).product()
 }
@@ -349,6 +355,11 @@ impl Window<'_> {
         // The fastest first, for adjacent threads.
         for (at, dim) in dims.iter().rev().enumerate() {
             (all[at], axes[at]) = (dim_of(dim), dim.axis);
+        }
+        if let Task::Sums(Sums::Paired { .. }) = self.task {
+            let dim = &mut all[along(&all)];
+            (dim.source, dim.target) = (RUN as i64 * dim.source, RUN as i64 * dim.target);
+            dim.count = (dim.len as u32).div_ceil(RUN as u32) as i32;
         }
         let pass = ArrayPass {
             source: source.data.addr() as u64,

@@ -25,6 +25,8 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: Queue,
     scratch: Option<Memory>,
+    /// Scratch memory of filters over light, which launch others.
+    light: Option<Memory>,
     /// The list of uncertain results, and the places of its segments.
     uncertain: Option<(Memory, u32)>,
     /// Words that note pixels which spectra leave out, and the number of launches that had one.
@@ -86,6 +88,7 @@ impl Stream {
             gpu: gpu.clone(),
             queue,
             scratch: None,
+            light: None,
             uncertain: None,
             holes: None,
             recording: None,
@@ -126,12 +129,22 @@ impl Stream {
     /// The address of at least so many bytes of scratch memory. The next call returns the same
     /// memory.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<u64> {
-        if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
+        self.grown(|stream| &mut stream.scratch, bytes)
+    }
+
+    /// As [`Stream::scratch`], of other memory, for filters over light.
+    pub(crate) fn light(&mut self, bytes: usize) -> Result<u64> {
+        self.grown(|stream| &mut stream.light, bytes)
+    }
+
+    /// The address of memory that becomes as large as its greatest use.
+    fn grown(&mut self, kept: fn(&mut Self) -> &mut Option<Memory>, bytes: usize) -> Result<u64> {
+        if kept(self).as_ref().is_none_or(|memory| memory.len() < bytes) {
             // Work in flight may still use the old one.
-            self.scratch.take().map_or(Ok(()), |_old| self.synchronize())?;
-            self.scratch = Some(self.gpu.allocate(bytes)?);
+            kept(self).take().map_or(Ok(()), |_old| self.synchronize())?;
+            *kept(self) = Some(self.gpu.allocate(bytes)?);
         }
-        Ok(self.scratch.as_ref().map_or(0, Memory::address))
+        Ok(kept(self).as_ref().map_or(0, Memory::address))
     }
 
     /// An empty work list of uncertain results with at least so many places a segment. Sums at

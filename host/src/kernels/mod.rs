@@ -9,6 +9,8 @@ mod fused;
 pub(crate) mod gradient;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
+#[cfg(feature = "gpu")]
+pub(crate) mod light;
 pub(crate) mod lines;
 pub(crate) mod matrix;
 #[cfg(feature = "gpu")]

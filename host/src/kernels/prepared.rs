@@ -54,6 +54,12 @@ pub(crate) trait Launcher: Debug + Send + Sync {
         false
     }
 
+    /// The kernel for the sums, if this launch decodes light for it and encodes its results.
+    #[cfg(feature = "gpu")]
+    fn sums(&self) -> Option<&Prepared> {
+        None
+    }
+
     /// Whether the kernels store all bytes correctly rounded: they leave no result uncertain, or
     /// resolve it themselves.
     #[cfg(feature = "gpu")]

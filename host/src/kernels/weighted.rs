@@ -56,7 +56,7 @@ fn taps_in_f64(job: &PassJob<'_>) -> Result<u64> {
 }
 
 /// The whole taps, in the GPU's memory.
-fn weights_of_bytes(job: &PassJob<'_>) -> Result<Weights> {
+pub(super) fn weights_of_bytes(job: &PassJob<'_>) -> Result<Weights> {
     let filter = job.taps.given();
     let (whole, size) = (&filter.byte_filter()?.whole, (filter.cols(), filter.rows()));
     let (address, ()) = job.taps.table(("weights", 0), || Ok((numbers(whole, size)?, ())))?;

@@ -68,6 +68,17 @@ impl Bytes {
         }
     }
 
+    /// For each place its threshold's bits, and its bytes, the one below in the lowest bits; bits of
+    /// a number below those that name its place; and the first place's name.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn thresholds(&self) -> (Vec<u32>, u32, i32) {
+        let words = |place: &Place| {
+            let bytes = u32::from(place.below) | u32::from(place.above) << 8;
+            [place.threshold.to_bits(), bytes]
+        };
+        (self.places.iter().flat_map(words).collect(), self.shift, self.first)
+    }
+
     /// The byte of a sum over [`WHITE`]; 0 for NaN.
     #[inline(always)]
     pub(crate) fn byte(&self, sum: f32) -> u8 {

@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | [`transfer`] | transfer functions, in f64 |
 //! | [`bytes`] | tables for bytes: exact |
+//! | [`error`] | how far sums in f32 may be off |
 //! | [`power`] | bytes of light by powers: about, but fast |
 //! | [`smooth`] | the functions in f32, for other types |
 
 pub(crate) mod bytes;
+pub(crate) mod error;
 pub(crate) mod power;
 pub(crate) mod smooth;
 pub(crate) mod transfer;

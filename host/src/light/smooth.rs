@@ -102,6 +102,25 @@ impl Smooth {
         smooth
     }
 
+    /// Middle, value, slope and bend of each part.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = [f32; 4]> {
+        self.parts.iter().map(|part| [part.middle, part.value, part.slope, part.bend])
+    }
+
+    /// Bits of a number below those that name its part, the first part's name, and the end of the
+    /// last part.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn parts(&self) -> (u32, i32, f32) {
+        (self.shift, self.first, 2f32.powi(POWERS.1))
+    }
+
+    /// Up to the first number, the function is `slope x + start`: that number, slope and start.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn line(&self) -> (f32, f32, f32) {
+        (self.kink, self.slope, self.start)
+    }
+
     /// The function of a number. NaN and infinities are returned as they are, and what is beyond
     /// the last part is taken as its end.
     #[inline(always)]

@@ -3,9 +3,9 @@
 #[cfg(feature = "gpu")]
 use std::ops::Range;
 
-#[cfg(feature = "gpu")]
-use super::ran;
 use super::{Channels, Plan, agree};
+#[cfg(feature = "gpu")]
+use super::{engines::On, ran};
 #[cfg(feature = "gpu")]
 use crate::gpu::engine::Part;
 #[cfg(feature = "gpu")]
@@ -109,10 +109,11 @@ impl Plan {
                 self.run_part(src, dst, &Part { filtered, ..part }, stream)
             }
             Channels::Weighted => {
-                self.check_has_kernel(src.scalar())?;
                 let gpus = self.gpus_of(src.gpu())?;
-                let prepared = crate::kernels::weighted::prepare();
-                let ran = gpus.engine_of(src.gpu()).enqueue(&prepared, src, dst, &part, stream)?;
+                let engine = gpus.engine_of(src.gpu());
+                let problem = self.problem_on((src, dst), &part, On::Gpu(&gpus).place());
+                let prepared = self.prepare_weighted(&problem, &gpus, engine)?;
+                let ran = engine.enqueue(&prepared, src, dst, &part, stream)?;
                 ran::keep_one(self.number, ran);
                 Ok(())
             }

@@ -1,7 +1,7 @@
 //! The settings of a plan.
 
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::engines::Engine;
 #[cfg(feature = "gpu")]
@@ -210,7 +210,7 @@ impl PlanBuilder {
             report: self.report,
             rows: self.limits.rows,
             unknown: self.unknown,
-            light: self.light.transfer().map(Tables::new),
+            light: self.light.transfer().map(Tables::new).map(Arc::new),
         })
     }
 

@@ -1,15 +1,28 @@
 //! A plan's calls over light.
 
-use super::Plan;
-use super::ran::Ran;
-use crate::image::stored::{StoredView, StoredViewMut};
-use crate::light::Tables;
-use crate::plan::Channels;
-use crate::progress::Stage;
-use crate::{Error, Family, Result, cpu};
+#[cfg(feature = "gpu")]
+use std::sync::Arc;
 
-/// How many times as long as others filters over light take, about.
-const LIGHT: f64 = 2.5;
+#[cfg(feature = "gpu")]
+use super::engines::OnGpus;
+use super::ran::Ran;
+use super::{Channels, Plan};
+#[cfg(feature = "gpu")]
+use crate::Variant;
+#[cfg(feature = "gpu")]
+use crate::gpu::engine::Engine;
+use crate::image::stored::{StoredView, StoredViewMut};
+#[cfg(feature = "gpu")]
+use crate::kernels::{self, prepared::Prepared};
+use crate::light::Tables;
+use crate::problem::Place;
+#[cfg(feature = "gpu")]
+use crate::problem::Problem;
+use crate::progress::Stage;
+use crate::{Error, Family, Result, Scalar, cpu};
+
+/// How many times as long as others filters over light take, about: on a CPU, and on a GPU.
+const LIGHT: [f64; 2] = [2.5, 2.5];
 
 impl Plan {
     /// Filters over light on the CPU, as a stage of a call.
@@ -36,8 +49,48 @@ impl Plan {
     }
 
     /// How many times as long sums take because values stand for light.
-    pub(super) fn times_light(&self) -> f64 {
-        if self.light.is_some() { LIGHT } else { 1.0 }
+    pub(super) fn times_light(&self, place: Place) -> f64 {
+        if self.light.is_some() { LIGHT[usize::from(!place.is_cpu())] } else { 1.0 }
+    }
+
+    /// The types of what is summed, for pixels and results of these types: light is in f32.
+    pub(super) fn summed(&self, kinds: (Scalar, Scalar)) -> (Scalar, Scalar) {
+        if self.light.is_some() { (Scalar::F32, Scalar::F32) } else { kinds }
+    }
+
+    /// The kernels for light. If `weighted`, the last channel is alpha and weighs the others.
+    #[cfg(feature = "gpu")]
+    pub(super) fn prepare_light(
+        &self,
+        (tables, weighted): (&Arc<Tables>, bool),
+        problem: &Problem,
+        gpus: &OnGpus,
+        engine: &Engine,
+    ) -> Result<Prepared> {
+        let takes = |variant: &Variant| match variant.family() {
+            Family::Fourier => !weighted,
+            Family::SpectraPasses => !weighted && !problem.makes_bytes(),
+            _ => true,
+        };
+        let variant = self.variant.filter(takes);
+        let sums = self.prepare_variant(variant, &problem.of_light(weighted), gpus, engine)?;
+        let kinds = (problem.source, problem.target);
+        Ok(kernels::light::prepare(sums, tables.clone(), kinds, weighted))
+    }
+
+    /// The kernels for pixels whose last channel is alpha and weighs the others.
+    #[cfg(feature = "gpu")]
+    pub(super) fn prepare_weighted(
+        &self,
+        problem: &Problem,
+        gpus: &OnGpus,
+        engine: &Engine,
+    ) -> Result<Prepared> {
+        self.check_has_kernel(problem.source)?;
+        match &self.light {
+            Some(tables) => self.prepare_light((tables, true), problem, gpus, engine),
+            None => Ok(kernels::weighted::prepare()),
+        }
     }
 
     /// # Errors

@@ -161,11 +161,10 @@ impl Plan {
         self.border == Border::None || self.unknown.nan != Nan::Spread && has_nan
     }
 
-    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown, and
-    /// none decodes light.
+    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown.
     #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there are no kernels"))]
     pub(super) fn has_kernel(&self, source: Scalar) -> bool {
-        !self.is_masked(source) && self.light.is_none()
+        !self.is_masked(source)
     }
 
     /// # Errors
@@ -188,7 +187,7 @@ impl Plan {
     }
 
     fn only_on_cpu(&self) -> Error {
-        let expected = "cpu or auto for masks, border none, nan ignore or fill, and linear light";
+        let expected = "cpu or auto for masks, border none, and nan ignore or fill";
         Error::Parameter {
             name: "device",
             value: self.device.to_string(),

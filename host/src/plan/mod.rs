@@ -28,7 +28,7 @@ pub(crate) mod schedule;
 pub(crate) mod step;
 pub(crate) mod streamed;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use choose::Candidate;
 use device::Device;
@@ -94,7 +94,7 @@ pub struct Plan {
     rows: Option<usize>,
     unknown: Unknown,
     /// Unless values are filtered as they are stored.
-    light: Option<Tables>,
+    light: Option<Arc<Tables>>,
 }
 
 impl Plan {
@@ -164,7 +164,10 @@ impl Plan {
                 None => problem.choose_on_cpu(),
             }),
             #[cfg(feature = "gpu")]
-            On::Gpu(gpus) => self.prepare(&problem, gpus, &gpus.engines[0])?.variant(),
+            On::Gpu(gpus) => {
+                let prepared = self.prepare(&problem, gpus, &gpus.engines[0])?;
+                prepared.launcher.sums().unwrap_or(&prepared).variant()
+            }
         };
         let named = self.gradient.map(|gradient| gradient.to_string());
         let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
@@ -184,8 +187,7 @@ impl Plan {
         filtered: usize,
         kinds: (Scalar, Scalar),
     ) -> Result<Family> {
-        // Light is in f32, whatever stands for it.
-        let kinds = if self.light.is_some() { (Scalar::F32, Scalar::F32) } else { kinds };
+        let kinds = self.summed(kinds);
         if self.gradient.is_some() {
             Ok(Family::Direct)
         } else {
@@ -205,7 +207,22 @@ impl Plan {
         if let Some(gradient) = self.gradient {
             return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
         }
-        match (self.variant, &gpus.tuned) {
+        match &self.light {
+            Some(tables) => self.prepare_light((tables, false), problem, gpus, engine),
+            None => self.prepare_variant(self.variant, problem, gpus, engine),
+        }
+    }
+
+    /// The kernel of a variant, or the one that is chosen.
+    #[cfg(feature = "gpu")]
+    fn prepare_variant(
+        &self,
+        variant: Option<Variant>,
+        problem: &Problem,
+        gpus: &OnGpus,
+        engine: &crate::gpu::engine::Engine,
+    ) -> Result<Prepared> {
+        match (variant, &gpus.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
             (None, None) => problem.choose_kernel(),
@@ -244,10 +261,15 @@ impl Plan {
             .usual()
             .map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
         if self.gradient.is_some() {
-            Vec::new()
-        } else {
-            self.problem_for(shape, shape.channels, (source, target), place).candidates()
+            return Vec::new();
         }
+        let kinds = self.summed((source, target));
+        let mut candidates = self.problem_for(shape, shape.channels, kinds, place).candidates();
+        if self.is_light() {
+            let all = candidates.iter_mut().filter_map(|candidate| candidate.predicted.as_mut());
+            all.for_each(|time| *time = time.mul_f64(self.times_light(place)));
+        }
+        candidates
     }
 
     /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
@@ -340,8 +362,8 @@ impl Plan {
     ) -> flow::Step<'p> {
         let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
             Channels::Weighted => {
-                self.check_has_kernel(kinds.0)?;
-                Ok(crate::kernels::weighted::prepare())
+                let problem = self.problem_for(shape, filtered, kinds, On::Gpu(gpus).place());
+                self.prepare_weighted(&problem, gpus, &gpus.engines[0])
             }
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
@@ -410,6 +432,14 @@ pub(crate) enum Channels {
 }
 
 impl Channels {
+    /// How many channels of a picture are filtered.
+    pub(crate) fn of(self, shape: Shape) -> usize {
+        match self {
+            Self::First(filtered) => filtered,
+            Self::Weighted => shape.channels,
+        }
+    }
+
     /// How many channels are filtered, for a step that does not take all of them anyway.
     #[cfg(feature = "gpu")]
     pub(crate) fn filtered(self) -> usize {

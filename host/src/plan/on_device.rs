@@ -6,7 +6,7 @@ use super::engines::On;
 use super::{Plan, ran};
 use crate::gpu::engine::Part;
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
-use crate::problem::{Numbers, Problem};
+use crate::problem::{Numbers, Place, Problem};
 use crate::{Result, Scalar};
 
 impl Plan {
@@ -90,11 +90,24 @@ impl Plan {
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
         let place = On::Gpu(&gpus).place();
-        let of_shape = self.problem(src.shape(), place);
+        let problem = self.problem_on((src, dst), part, place);
+        let ran =
+            engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
+        ran::keep_one(self.number, ran);
+        Ok(())
+    }
+
+    /// The problem of a part of images on a device.
+    pub(super) fn problem_on(
+        &self,
+        (src, dst): (&DeviceView<'_>, &DeviceViewMut<'_>),
+        part: &Part,
+        place: Place,
+    ) -> Problem {
         // What an epilogue makes is rounded from f32.
         let plain = part.epilogue == Epilogue::NONE;
         let bytes = (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8);
-        let problem = Problem {
+        Problem {
             numbers: if plain { self.numbers(place) } else { Numbers::default() },
             rounding: (plain && bytes).then(|| self.rounding()),
             width: part.columns.len(),
@@ -104,12 +117,8 @@ impl Plan {
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
             source_is_aligned: src.is_aligned(),
-            ..of_shape
-        };
-        let ran =
-            engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
-        ran::keep_one(self.number, ran);
-        Ok(())
+            ..self.problem(src.shape(), place)
+        }
     }
 
     /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one

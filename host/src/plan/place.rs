@@ -414,22 +414,18 @@ impl Plan {
         kinds: (Scalar, Scalar),
         channels: Channels,
     ) -> Option<f64> {
-        let filtered = match channels {
-            Channels::First(filtered) => filtered,
-            Channels::Weighted => shape.channels,
-        };
         if !self.has_kernel(kinds.0) && !place.is_cpu() {
             return None;
         }
-        let problem = self.problem_for(shape, filtered, kinds, place);
-        if self.gradient.is_some() || channels == Channels::Weighted {
+        let problem = self.problem_for(shape, channels.of(shape), self.summed(kinds), place);
+        if self.gradient.is_some() || channels == Channels::Weighted && !self.is_light() {
             return Some(problem.time_of_direct().as_secs_f64());
         }
         let time = match self.variant {
             Some(variant) => takes(&problem, variant).then(|| problem.time_of(variant)),
             None => problem.candidates().first().and_then(|candidate| candidate.predicted),
         };
-        time.map(|time| time.as_secs_f64())
+        time.map(|time| self.times_light(place) * time.as_secs_f64())
     }
 
     /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran:

@@ -125,12 +125,10 @@ impl Plan {
         let stage = call.stage(0, pixels(shape));
         match self.on(place)? {
             On::Cpu(engine) => {
+                let kinds = (src.scalar(), dst.scalar());
                 let family = match channels {
-                    Channels::First(filtered) => {
-                        let kinds = (src.scalar(), dst.scalar());
-                        self.family_on_cpu(engine, shape, filtered, kinds)?
-                    }
-                    Channels::Weighted => Family::Direct,
+                    Channels::Weighted if !self.is_light() => Family::Direct,
+                    _ => self.family_on_cpu(engine, shape, channels.of(shape), kinds)?,
                 };
                 self.run_on_cpu((engine, launched), family, channels, src, dst, stage)?;
             }
@@ -157,7 +155,7 @@ impl Plan {
         let effort = self.effort(family, channels, src.shape(), (src.scalar(), dst.scalar()));
         let stage = &stage.on(effort.threads_now());
         if let Some(tables) = &self.light {
-            let on = (engine, tables);
+            let on = (engine, &**tables);
             let ran = self.run_light_on_cpu(on, family, channels, src, dst, stage)?;
             launched.note(ran);
             return Ok(());
@@ -305,15 +303,14 @@ impl Plan {
         shape: Shape,
         kinds: (Scalar, Scalar),
     ) -> Effort {
-        let (filtered, times) = match channels {
-            Channels::First(filtered) => (filtered, 1.0),
-            Channels::Weighted => (shape.channels, WEIGHTED),
+        let times = match channels {
+            Channels::Weighted if !self.is_light() => WEIGHTED,
+            _ => 1.0,
         };
-        let in_f32 = (Scalar::F32, Scalar::F32);
-        let summed = if self.light.is_some() { in_f32 } else { kinds };
-        let problem = self.problem_for(shape, filtered, summed, Place::Cpu { threads: 1 });
+        let place = Place::Cpu { threads: 1 };
+        let problem = self.problem_for(shape, channels.of(shape), self.summed(kinds), place);
         let effort = effort(&problem, family);
-        let times = times * self.times_masked(kinds.0) * self.times_light();
+        let times = times * self.times_masked(kinds.0) * self.times_light(place);
         Effort { nanoseconds: times * effort.nanoseconds, ..effort }
     }
 }
