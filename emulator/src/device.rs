@@ -355,6 +355,10 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     a + b
 }
 
+pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    a.mul_add(b, c)
+}
+
 pub(crate) fn sqrt_f64(value: f64) -> f64 {
     value.sqrt()
 }

@@ -65,7 +65,7 @@ use crate::threads::without_lock;
 /// linear : bool or str, default False
 ///     Whether to filter the light that values stand for: values are decoded, filtered and encoded
 ///     again. True is for sRGB; "bt709", "gamma=NUMBER", "pq" and "hlg" name other functions. White
-///     is 255 for uint8, 65535 for uint16 and 1 for floats. On the CPU.
+///     is 255 for uint8, 65535 for uint16 and 1 for floats.
 ///
 /// Raises
 /// ------

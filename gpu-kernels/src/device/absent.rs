@@ -98,6 +98,7 @@ absent! {
     fn sqrt_near(value: f32) -> f32;
     fn mul_f64(a: f64, b: f64) -> f64;
     fn add_f64(a: f64, b: f64) -> f64;
+    fn fma_f64(a: f64, b: f64, c: f64) -> f64;
     fn sqrt_f64(value: f64) -> f64;
 }
 

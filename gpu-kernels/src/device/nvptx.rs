@@ -753,6 +753,24 @@ pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
     product
 }
 
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    let sum;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "fma.rn.f64 {}, {}, {}, {};",
+            out(reg64) sum,
+            in(reg64) a,
+            in(reg64) b,
+            in(reg64) c,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
 /// `a + b`, rounded; never fused with a product.
 #[inline(always)]
 pub(crate) fn add_f64(a: f64, b: f64) -> f64 {

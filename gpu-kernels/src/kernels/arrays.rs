@@ -2,12 +2,13 @@
 //! numbers but f16 and complex ones.
 //!
 //! Thread mapping: blocks of [`THREADS`] threads in a grid-stride loop. A thread computes one
-//! result at a time; of `array_paired` [`RUN`] results, of `array_running` one line. Adjacent threads compute adjacent
-//! elements of the first dimension, which the host chooses. Elements are read from global memory;
-//! neighbours find them in the L1 cache. Order of accumulation: that of `host/src/passes`, which is
-//! SciPy's. Each product and each sum is rounded on its own, so that the bits are those of the CPU.
-//! Results are converted as C does on x86-64: truncated, out-of-range values as that processor's
-//! instructions leave them. A NaN may have another payload than on a CPU.
+//! result at a time; of `array_paired` [`RUN`] results, of `array_running` one line. Adjacent
+//! threads compute adjacent elements of the first dimension, which the host chooses. Elements are
+//! read from global memory; neighbours find them in the L1 cache. Order of accumulation: that of
+//! `host/src/passes`, which is SciPy's. Each product and each sum is rounded on its own, so that
+//! the bits are those of the CPU. Results are converted as C does on x86-64: truncated,
+//! out-of-range values as that processor's instructions leave them. A NaN may have another payload
+//! than on a CPU.
 
 use crate::array::{ArrayPass, DIMS, TAP_WORDS, element, join};
 use crate::border;
@@ -372,14 +373,27 @@ unsafe fn paired<E: Element>(pass: &ArrayPass, along: i32, taps: u64, pairs: i32
         let sums = unsafe {
             if is_inside {
                 let line = line.wrapping_add((first as i64 * stride) as u64);
-                let value = |step: i32| E::load(line.wrapping_add((step as i64 * stride) as u64));
-                pair_sums(taps, pairs, sign, value)
+                pair_sums(taps, pairs, sign, |step| {
+                    let mut at = line.wrapping_add((step as i64 * stride) as u64);
+                    let (mut values, mut i) = ([0.0; RUN], 0);
+                    while i < RUN {
+                        values[i] = E::load(at);
+                        at = at.wrapping_add(stride as u64);
+                        i += 1;
+                    }
+                    values
+                })
             } else {
                 pair_sums(taps, pairs, sign, |step| {
-                    match resolved(pass, first + step, len, stride) {
-                        Some(bytes) => E::load(line.wrapping_add(bytes)),
-                        None => pass.outside,
+                    let (mut values, mut i) = ([pass.outside; RUN], 0);
+                    while i < RUN {
+                        let at = resolved(pass, first + step + i as i32, len, stride);
+                        if let Some(bytes) = at {
+                            values[i] = E::load(line.wrapping_add(bytes));
+                        }
+                        i += 1;
                     }
+                    values
                 })
             }
         };
@@ -395,27 +409,33 @@ unsafe fn paired<E: Element>(pass: &ArrayPass, along: i32, taps: u64, pairs: i32
     });
 }
 
-/// Sums for [`RUN`] results side by side. `value` gives the element so many steps from the first
-/// one of the first result's window.
+/// Sums for [`RUN`] results side by side. `values` gives so many elements, from the one that lies
+/// so many steps behind the first of the first result's window.
 ///
 /// # Safety
 /// At `taps` lie the taps of the centre and of each pair.
 #[inline(always)]
-unsafe fn pair_sums(taps: u64, pairs: i32, sign: f64, value: impl Fn(i32) -> f64) -> [f64; RUN] {
+unsafe fn pair_sums(
+    taps: u64,
+    pairs: i32,
+    sign: f64,
+    values: impl Fn(i32) -> [f64; RUN],
+) -> [f64; RUN] {
     // SAFETY: as the caller promised.
     let tap = |pair: i32| unsafe { load_f64(taps + 8 * pair as u64) };
-    let (mut sums, mut i) = ([0.0; RUN], 0);
+    let (mut sums, centre, mut i) = (values(pairs), tap(0), 0);
     while i < RUN {
-        sums[i] = mul_f64(value(pairs + i as i32), tap(0));
+        sums[i] = mul_f64(sums[i], centre);
         i += 1;
     }
     let mut pair = 0;
     while pair < pairs {
+        let (left, right) = (values(pair), values(2 * pairs - pair));
         let tap = tap(1 + pair);
         i = 0;
         while i < RUN {
-            let (left, right) = (pair + i as i32, 2 * pairs - pair + i as i32);
-            let both = add_f64(value(left), mul_f64(sign, value(right)));
+            // The product with 1 or -1 is exact, so that this is rounded as a sum.
+            let both = fma_f64(sign, right[i], left[i]);
             sums[i] = add_f64(sums[i], mul_f64(both, tap));
             i += 1;
         }

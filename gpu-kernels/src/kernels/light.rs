@@ -22,7 +22,7 @@
 use crate::abi::{Pass, Window};
 use crate::device::*;
 use crate::divisor::floor;
-use crate::pixel::{U8, load_value, note, to_bits};
+use crate::pixel::{U8, load_value, note, store_bits, to_bits};
 use crate::tile::view::{Source, Target};
 
 use super::resolve::{OUTSIDE, Pixel, Place, Team, each_result, exchanged};
@@ -110,14 +110,19 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The byte of a sum that is not NaN.
+    /// The number of a sum's place.
+    #[inline(always)]
+    fn place(&self, sum: f32) -> i32 {
+        let name = (sum.max(0.0).to_bits() >> self.shift) as i32 - self.first;
+        name.max(0).min(self.count - 1)
+    }
+
+    /// The byte of a sum in its place.
     ///
     /// # Safety
     /// The places are in memory.
     #[inline(always)]
-    unsafe fn byte(&self, sum: f32) -> u32 {
-        let name = (sum.max(0.0).to_bits() >> self.shift) as i32 - self.first;
-        let place = name.max(0).min(self.count - 1);
+    unsafe fn byte(&self, place: i32, sum: f32) -> u32 {
         // SAFETY: as the caller promised.
         let [threshold, bytes] = unsafe { load_words(self.places + 8 * place as u64) };
         (if sum >= f32::from_bits(threshold) { bytes >> 8 } else { bytes }) & 0xff
@@ -129,11 +134,15 @@ impl Thresholds {
     /// As for [`Thresholds::byte`].
     #[inline(always)]
     unsafe fn near(&self, sum: f32) -> (u32, bool) {
+        let least = (1.0 - self.relative) * sum - self.absolute;
+        let most = (1.0 + self.relative) * sum + self.absolute;
+        let (first, last) = (self.place(least), self.place(most));
         // SAFETY: as the caller promised.
         unsafe {
-            let least = self.byte((1.0 - self.relative) * sum - self.absolute);
-            let most = self.byte((1.0 + self.relative) * sum + self.absolute);
-            (least, least == most && sum.abs() < f32::INFINITY)
+            let byte = self.byte(first, least);
+            // Both have one place nearly always, which is then loaded once.
+            let other = if first == last { self.byte(first, most) } else { self.byte(last, most) };
+            (byte, byte == other && sum.abs() < f32::INFINITY)
         }
     }
 }
@@ -156,57 +165,45 @@ kernel! {
 
     /// Encodes sums over the light of bytes, and notes those whose byte is uncertain.
     fn bytes_of_light(pass: Pass, thresholds: Thresholds, alpha: i32) {
-        encode(&pass, alpha, |target, (x, y), sum| {
-            let (byte, is_certain) = match sum {
-                Sum::Light(sum) => thresholds.near(sum),
-                Sum::Alpha(sum) => {
-                    let least = to_bits(U8, (1.0 - thresholds.relative) * sum);
-                    let most = to_bits(U8, (1.0 + thresholds.relative) * sum);
-                    (least, least == most && sum.abs() < f32::INFINITY)
-                }
-            };
-            store_u8(target.at(x, y), byte);
-            if !is_certain {
-                note(&pass, x, y, target.z());
-            }
-        })
+        let of_alpha = |sum: f32| {
+            let least = to_bits(U8, (1.0 - thresholds.relative) * sum);
+            let most = to_bits(U8, (1.0 + thresholds.relative) * sum);
+            (least, least == most && sum.abs() < f32::INFINITY)
+        };
+        encode(&pass, alpha, |sum| thresholds.near(sum), of_alpha, |at, byte| store_u8(at, byte))
     }
 
     /// Encodes sums as values whose white is `white`. Sums of alpha are in units of `unit`.
     fn values_of_light(pass: Pass, curve: Curve, white: f32, unit: f32, alpha: i32) {
-        encode(&pass, alpha, |target, (x, y), sum| {
-            let value = match sum {
-                Sum::Light(sum) => white * curve.of(sum),
-                Sum::Alpha(sum) => sum * unit,
-            };
-            target.write_plain(x, y, value)
-        })
+        let scalar = pass.dst.scalar;
+        let of_light = |sum| (to_bits(scalar, white * curve.of(sum)), true);
+        let of_alpha = |sum: f32| (to_bits(scalar, sum * unit), true);
+        encode(&pass, alpha, of_light, of_alpha, |at, bits| store_bits(scalar, at, bits))
     }
 
     /// Stores the bytes in the pass's list, by exact sums. `light` is as for `light_of_bytes`.
     fn light_exactly(pass: Pass, window: Window, weights: Weights, light: u64, thresholds: Thresholds, alpha: i32, planes: i32) {
+        let whole = |byte: u32| (load(light as *const f32, byte as usize) * WHITE as f32) as i64;
         each_result(&pass, &window, TEAM, planes, |at, is_there| {
             let role = Role::of(at.result.z, alpha);
-            let beside = Place::new(&pass, &window, Pixel { z: role.alpha, ..at.result });
-            let whole = |byte: u32| (load(light as *const f32, byte as usize) * WHITE as f32) as i64;
-            let is_colour = !role.is_alpha;
-            let sums = added(if is_there {
-                weights.sums(at, &window, |row, column| {
-                    let byte = at.byte(row, column);
-                    let alpha = if role.is_weighed() { beside.byte(row, column) as i64 } else { 1 };
-                    [if is_colour { whole(byte) * alpha } else { byte as i64 }, alpha]
-                })
-            } else {
-                [0; 2]
-            });
             let quotient = if role.is_weighed() {
-                floor(sums[0], sums[1], WHITE)
-            } else if is_colour {
-                weights.divisor.floor(sums[0], WHITE)
+                let beside = Place::new(&pass, &window, Pixel { z: role.alpha, ..at.result });
+                let [sum, below] = weights.sums(at, &window, is_there, |row, column| {
+                    let alpha = beside.byte(row, column) as i64;
+                    [whole(at.byte(row, column)) * alpha, alpha]
+                });
+                floor(sum, below, WHITE)
+            } else if role.is_alpha {
+                let [sum] =
+                    weights.sums(at, &window, is_there, |row, column| [at.byte(row, column) as i64]);
+                return weights.divisor.byte((sum >> 64) as i64, sum as u64);
             } else {
-                return weights.divisor.byte((sums[0] >> 64) as i64, sums[0] as u64);
+                let [sum] =
+                    weights.sums(at, &window, is_there, |row, column| [whole(at.byte(row, column))]);
+                weights.divisor.floor(sum, WHITE)
             };
-            thresholds.byte(quotient as f32 / WHITE as f32)
+            let sum = quotient as f32 / WHITE as f32;
+            thresholds.byte(thresholds.place(sum), sum)
         })
     }
 }
@@ -240,6 +237,9 @@ impl Role {
     }
 }
 
+/// Rows of a thread that are loaded before the first is stored.
+const BATCH: usize = 4;
+
 /// Decodes this thread's values. `light` and `part` give the light and the alpha of the value at an
 /// address.
 ///
@@ -250,104 +250,148 @@ unsafe fn decode(pass: &Pass, alpha: i32, light: impl Fn(u64) -> f32, part: impl
     let (source, target) = (Source::new(pass), Target::new(pass));
     let role = Role::of(block_z(), alpha);
     let beside = Source::of_channel(&pass.src, pass, role.alpha);
-    let x = pass.region.x0 + block_x() * block_width() + thread_x();
-    let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
-    // SAFETY: as the caller promised; the value lies in the region.
+    // SAFETY: as the caller promised; the values lie in the region.
     unsafe {
-        while x < pass.region.x1 && y < pass.region.y1 {
-            let at = source.row_inside(y).at(x);
-            let value = if role.is_alpha {
-                part(at)
-            } else if role.is_weighed() {
-                light(at) * part(beside.row_inside(y).at(x))
-            } else {
-                light(at)
-            };
-            store(target.at(x, y) as *mut f32, 0, value);
-            y += grid_height() * block_height();
-        }
+        each_batch(pass, |x, rows, count| {
+            let (mut values, mut i) = ([0.0; BATCH], 0);
+            while i < BATCH {
+                let at = source.row_inside(rows[i]).at(x);
+                values[i] = if role.is_alpha {
+                    part(at)
+                } else if role.is_weighed() {
+                    light(at) * part(beside.row_inside(rows[i]).at(x))
+                } else {
+                    light(at)
+                };
+                i += 1;
+            }
+            i = 0;
+            while i < BATCH {
+                if i < count {
+                    store(target.at(x, rows[i]) as *mut f32, 0, values[i]);
+                }
+                i += 1;
+            }
+        });
     }
 }
 
-/// A sum that is to be encoded.
-enum Sum {
-    /// Of light, over alpha's if that weighs it.
-    Light(f32),
-    Alpha(f32),
-}
-
-/// Calls `put` for this thread's sums.
+/// Encodes this thread's sums. `of_light` and `of_alpha` give the bits of a sum of light, and of
+/// alpha, and whether they are certain; `put` stores them at an address.
 ///
 /// # Safety
-/// The pass describes allocated memory; its source has planes of f32.
+/// The pass describes allocated memory; its source has planes of f32. It has a list if sums may be
+/// uncertain.
 #[inline(always)]
-unsafe fn encode(pass: &Pass, alpha: i32, put: impl Fn(&Target<'_>, (i32, i32), Sum)) {
+unsafe fn encode(
+    pass: &Pass,
+    alpha: i32,
+    of_light: impl Fn(f32) -> (u32, bool),
+    of_alpha: impl Fn(f32) -> (u32, bool),
+    put: impl Fn(u64, u32),
+) {
     let (source, target) = (Source::new(pass), Target::new(pass));
     let role = Role::of(block_z(), alpha);
     let beside = Source::of_channel(&pass.src, pass, role.alpha);
+    let sum = |source: &Source<'_>, x: i32, y: i32| {
+        // SAFETY: as the caller promised; the sum lies in the region.
+        unsafe { load(source.row_inside(y).at(x) as *const f32, 0) }
+    };
+    // SAFETY: as the caller promised.
+    unsafe {
+        each_batch(pass, |x, rows, count| {
+            let (mut sums, mut i) = ([0.0; BATCH], 0);
+            while i < BATCH {
+                sums[i] = sum(&source, x, rows[i]);
+                i += 1;
+            }
+            let (mut bits, mut open) = ([0; BATCH], 0u32);
+            i = 0;
+            while i < BATCH {
+                let (found, is_certain) = if role.is_alpha {
+                    of_alpha(sums[i])
+                } else if role.is_weighed() {
+                    let below = sum(&beside, x, rows[i]);
+                    of_light(if below == 0.0 { 0.0 } else { sums[i] / below })
+                } else {
+                    of_light(sums[i])
+                };
+                bits[i] = found;
+                open |= ((i < count && !is_certain) as u32) << i;
+                i += 1;
+            }
+            i = 0;
+            while i < BATCH {
+                if i < count {
+                    put(target.at(x, rows[i]), bits[i]);
+                }
+                i += 1;
+            }
+            i = 0;
+            while open != 0 && i < BATCH {
+                if open >> i & 1 != 0 {
+                    note(pass, x, rows[i], target.z());
+                }
+                i += 1;
+            }
+        });
+    }
+}
+
+/// Calls `each` with a column and [`BATCH`] of this thread's rows, of which the first so many are
+/// there; the others repeat the first.
+#[inline(always)]
+fn each_batch(pass: &Pass, mut each: impl FnMut(i32, [i32; BATCH], usize)) {
     let x = pass.region.x0 + block_x() * block_width() + thread_x();
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
-    // SAFETY: as the caller promised; the sum lies in the region.
-    unsafe {
-        while x < pass.region.x1 && y < pass.region.y1 {
-            let value = load(source.row_inside(y).at(x) as *const f32, 0);
-            let sum = if role.is_alpha {
-                Sum::Alpha(value)
-            } else if role.is_weighed() {
-                let below = load(beside.row_inside(y).at(x) as *const f32, 0);
-                Sum::Light(if below == 0.0 { 0.0 } else { value / below })
-            } else {
-                Sum::Light(value)
-            };
-            put(&target, (x, y), sum);
-            y += grid_height() * block_height();
+    let step = grid_height() * block_height();
+    while x < pass.region.x1 && y < pass.region.y1 {
+        let (mut rows, mut count, mut i) = ([y; BATCH], 1, 1);
+        while i < BATCH {
+            let row = y + i as i32 * step;
+            if row < pass.region.y1 {
+                rows[i] = row;
+                count = i + 1;
+            }
+            i += 1;
         }
+        each(x, rows, count);
+        y += BATCH as i32 * step;
     }
 }
 
 impl Weights {
-    /// This lane's part of the sums of whole taps times two numbers of each pixel, below 2^32.
+    /// The sums of whole taps times N numbers of each pixel, below 2^32, for all lanes of a warp.
     /// `numbers` gives them by the byte offsets of a row and a column.
     ///
     /// # Safety
-    /// The taps and the pixels are in memory.
+    /// The whole warp calls this. If `is_there`, the taps and the pixels are in memory.
     #[inline(always)]
-    unsafe fn sums(
+    unsafe fn sums<const N: usize>(
         &self,
         at: &Place<'_>,
         window: &Window,
-        numbers: impl Fn(i64, i64) -> [i64; 2],
-    ) -> [i128; 2] {
-        let mut sums = [0; 2];
+        is_there: bool,
+        numbers: impl Fn(i64, i64) -> [i64; N],
+    ) -> [i128; N] {
+        let mut sums = [0; N];
+        let (mut term, mut column_taps) = (opaque(0), self.taps);
         // SAFETY: as the caller promised.
         unsafe {
-            let (mut term, mut column_taps) = (opaque(0), self.taps);
-            while term < self.terms {
+            while is_there && term < self.terms {
                 let rows_taps = column_taps.wrapping_add(mul_wide(window.rows, 8) as u64);
                 let mut col = thread_x();
                 while col < window.cols {
                     let across = rows_taps.wrapping_add(mul_wide(col, 8) as u64);
-                    // Of the upper and the lower 16 bits of each number: below 2^61.
-                    let mut halves = [[0i64; 2]; 2];
-                    let mut row = opaque(0);
-                    while row < window.rows {
-                        let tap = load_i64(if self.row == 0 {
-                            column_taps.wrapping_add(mul_wide(row, 8) as u64)
-                        } else {
-                            across.wrapping_add((8 * mul_wide(row, self.row)) as u64)
-                        });
-                        let numbers = at.numbers((row, col), &numbers);
-                        let mut n = 0;
-                        while n < 2 {
-                            halves[n][0] += tap * (numbers[n] >> 16);
-                            halves[n][1] += tap * (numbers[n] & 0xffff);
-                            n += 1;
-                        }
-                        row += 1;
-                    }
+                    // A table has rows of its own, products share one.
+                    let (taps, step) = match self.row {
+                        0 => (column_taps, 8),
+                        taps => (across, mul_wide(taps, 8)),
+                    };
                     let factor = if self.row == 0 { load_i64(across) } else { 1 };
+                    let halves = at.halves(window, col, (taps, step), &numbers);
                     let mut n = 0;
-                    while n < 2 {
+                    while n < N {
                         let sum = ((halves[n][0] as i128) << 16) + halves[n][1] as i128;
                         sums[n] += factor as i128 * sum;
                         n += 1;
@@ -358,25 +402,60 @@ impl Weights {
                 term = opaque(term + 1);
             }
             let point = (self.point[1] as i128) << 64 | self.point[0] as i128;
-            if point != 0 && thread_x() == 0 {
-                let numbers = at.numbers((window.rows >> 1, window.cols >> 1), &numbers);
-                let mut n = 0;
-                while n < 2 {
+            if is_there && point != 0 && thread_x() == 0 {
+                let (row, column) =
+                    at.under((window.rows >> 1, at.column(at.left + (window.cols >> 1))));
+                let (numbers, mut n) = (numbers(row, column), 0);
+                while n < N {
                     sums[n] += point * numbers[n] as i128;
                     n += 1;
                 }
             }
+            added(sums)
         }
-        sums
     }
 }
 
 impl Place<'_> {
-    /// What `numbers` gives for the pixel under a tap.
+    /// The byte offsets of the pixel under a row of the window, and a column of the image.
     #[inline(always)]
-    fn numbers(&self, (row, col): (i32, i32), numbers: &impl Fn(i64, i64) -> [i64; 2]) -> [i64; 2] {
+    fn under(&self, (row, column): (i32, i64)) -> (i64, i64) {
+        if self.is_inside {
+            return ((self.top + row) as i64 * self.source.plane().row, column);
+        }
         let (row, is_there) = self.row(self.top + row);
-        numbers(row, if is_there { self.column(self.left + col) } else { OUTSIDE })
+        (row, if is_there { column } else { OUTSIDE })
+    }
+
+    /// Sums down a column of the window of taps, which lie `step` bytes apart, times the upper and
+    /// the lower 16 bits of each number: below 2^61.
+    ///
+    /// # Safety
+    /// The taps are in memory, and the pixels.
+    #[inline(always)]
+    unsafe fn halves<const N: usize>(
+        &self,
+        window: &Window,
+        col: i32,
+        (mut taps, step): (u64, i64),
+        numbers: &impl Fn(i64, i64) -> [i64; N],
+    ) -> [[i64; 2]; N] {
+        let column = self.column(self.left + col);
+        let (mut halves, mut row) = ([[0i64; 2]; N], opaque(0));
+        while row < window.rows {
+            // SAFETY: as the caller promised.
+            let tap = unsafe { load_i64(taps) };
+            let (y, x) = self.under((row, column));
+            let (numbers, mut n) = (numbers(y, x), 0);
+            while n < N {
+                halves[n][0] += tap * (numbers[n] >> 16);
+                halves[n][1] += tap * (numbers[n] & 0xffff);
+                n += 1;
+            }
+            taps = taps.wrapping_add(step as u64);
+            row += 1;
+        }
+        halves
     }
 }
 
@@ -385,11 +464,11 @@ impl Place<'_> {
 /// # Safety
 /// The whole warp calls this.
 #[inline(always)]
-unsafe fn added(mut sums: [i128; 2]) -> [i128; 2] {
+unsafe fn added<const N: usize>(mut sums: [i128; N]) -> [i128; N] {
     let mut apart = opaque(16);
     while apart > 0 {
         let mut n = 0;
-        while n < 2 {
+        while n < N {
             // SAFETY: as the caller promised.
             let (high, low) = unsafe {
                 (

@@ -245,14 +245,14 @@ impl Window {
 /// A result's window on the source.
 pub(super) struct Place<'a> {
     pub(super) result: Pixel,
-    source: Source<'a>,
+    pub(super) source: Source<'a>,
     /// The column and row of the window's first pixel.
     pub(super) left: i32,
     pub(super) top: i32,
     /// The address of the window's first pixel, valid if the image has that pixel.
     start: u64,
     /// Whether the window lies in the image.
-    is_inside: bool,
+    pub(super) is_inside: bool,
 }
 
 /// How pixels are read: one by one; as words of four bytes side by side; as words with one byte for

@@ -50,6 +50,8 @@ struct Exact<'a> {
     /// The error of a sum: relative to it, and to the greatest value that it is made of.
     relative: f32,
     absolute: f32,
+    /// The light outside the picture.
+    outside: f32,
 }
 
 impl Engine {
@@ -77,7 +79,8 @@ impl Engine {
             let filter = self.taps.filter.byte_filter()?;
             let window = self.window();
             taps = &self.bytes.get_or_init(|| Bytes::new(filter, &window)).taps;
-            light.exact = Some(Exact::new(family, (filter, window), src.typed(), weighted));
+            light.exact =
+                Some(Exact::new(family, (filter, window), src.typed(), (tables.bytes(), weighted)));
         }
         with_pixels!(source, S => with_pixels!(target, D => {
             let images = (&src.typed::<S>(), &mut dst.typed::<D>());
@@ -172,8 +175,10 @@ impl Light<'_> {
 
     /// The greatest of decoded values, if errors are relative to it.
     pub(super) fn greatest(&self, isa: Isa, values: &[f32]) -> f32 {
-        let is_asked = self.exact.as_ref().is_some_and(|exact| exact.relative == 0.0);
-        if is_asked { isa.run(Most(values)) } else { 0.0 }
+        match self.exact.as_ref().filter(|exact| exact.relative == 0.0) {
+            Some(exact) => isa.run(Most(values)).max(exact.outside),
+            None => 0.0,
+        }
     }
 
     /// Stores the sums of a part of row `y`, from column `x` on, of values up to the greatest.
@@ -223,8 +228,9 @@ impl<'a> Exact<'a> {
         family: Family,
         (filter, window): (&'a ByteFilter, Window),
         src: ImageView<'a, u8>,
-        weighted: bool,
+        (light, weighted): (&ByteLight, bool),
     ) -> Self {
+        let outside = light.light[usize::from(window.border_value as u8)];
         let view = &filter.filter;
         let (passes, terms) = (view.separated().is_some(), view.sum().map(|sum| sum.terms.len()));
         let (cols, rows) = (view.cols(), view.rows());
@@ -245,7 +251,7 @@ impl<'a> Exact<'a> {
             _ => Made::InSteps(steps),
         };
         let (relative, absolute) = error::of_sums(view, made, weighted);
-        Self { filter, window, src, order, relative, absolute }
+        Self { filter, window, src, order, relative, absolute, outside }
     }
 
     /// The byte of one result.
@@ -549,12 +555,13 @@ mod tests {
             "taps:0.5 0.5",
             "laplacian:8",
         ];
-        let borders = [Border::Reflect101, Border::Constant(9.0), Border::Wrap, Border::Keep];
+        let borders = [Border::Reflect101, Border::Constant(200.0), Border::Wrap, Border::Keep];
         for (number, text) in filters.into_iter().enumerate() {
             let (filter, border): (Filter, _) = (text.parse().unwrap(), borders[number % 4]);
-            for (transfer, picture) in [Transfer::srgb(), Transfer::gamma(2.2).unwrap()]
-                .into_iter()
-                .flat_map(|transfer| pictures.map(|picture| (transfer.clone(), picture)))
+            for (transfer, picture) in
+                [Transfer::srgb(), Transfer::gamma(2.2).unwrap(), Transfer::pq()]
+                    .into_iter()
+                    .flat_map(|transfer| pictures.map(|picture| (transfer.clone(), picture)))
             {
                 let tables = Tables::new(transfer);
                 let pixels: Vec<u8> = (0..width * height * 4).map(picture).collect();

@@ -186,8 +186,11 @@ impl Stream {
             return Ok(());
         }
         let (pass, axes) = window.pass(source, target, dims)?;
-        // SAFETY: as the caller promised.
-        halved(&pass, &mut |pass| unsafe { self.enqueue_pass(pass, axes, window) })
+        for pass in window.without_edges(&pass) {
+            // SAFETY: as the caller promised.
+            halved(&pass, &mut |pass| unsafe { self.enqueue_pass(pass, axes, window) })?;
+        }
+        Ok(())
     }
 
     /// Launches a pass whose dimensions are these axes of the array.
@@ -371,6 +374,28 @@ impl Window<'_> {
             border: self.border.code().0,
         };
         Ok((pass, axes))
+    }
+
+    /// The pass in parts: apart from others, runs of results that windows across the array's edges
+    /// have, where adjacent threads compute adjacent runs. Else each warp would have some, and
+    /// compute all of its results twice.
+    fn without_edges(&self, pass: &ArrayPass) -> Vec<ArrayPass> {
+        /// Runs in between for which further launches pay.
+        const LEAST: i32 = 32;
+        let (runs, run) = (pass.dims[0], RUN as i32);
+        let first = (runs.before + run - 1) / run;
+        let end = (runs.len - runs.behind).max(0) / run;
+        let is_paired = matches!(self.task, Task::Sums(Sums::Paired { .. }));
+        if !is_paired || along(&pass.dims) != 0 || end - first < LEAST {
+            return vec![*pass];
+        }
+        let part = |first: i32, end: i32| {
+            let mut part = *pass;
+            (part.dims[0].first, part.dims[0].count) = (first, end - first);
+            part
+        };
+        let parts = [part(0, first), part(first, end), part(end, runs.count)];
+        parts.into_iter().filter(|part| part.dims[0].count > 0).collect()
     }
 
     /// A tap at a position of the window, for a pass.

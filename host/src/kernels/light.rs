@@ -156,11 +156,9 @@ impl Launch {
     }
 
     /// The channels that are filtered together.
-    fn parts(&self, job: &PassJob<'_>) -> Vec<Range<u32>> {
-        match job.channels {
-            channels if self.weighted => vec![0..channels - 1, channels - 1..channels],
-            channels => vec![0..channels],
-        }
+    fn parts(&self, job: &PassJob<'_>) -> impl Iterator<Item = Range<u32>> + use<> {
+        let colours = job.channels - u32::from(self.weighted);
+        [0..colours, colours..job.channels].into_iter().filter(|part| !part.is_empty())
     }
 
     /// The light of the value outside the image, and as the alpha of a pixel of such values.

@@ -68,8 +68,8 @@ impl Bytes {
         }
     }
 
-    /// For each place its threshold's bits, and its bytes, the one below in the lowest bits; bits of
-    /// a number below those that name its place; and the first place's name.
+    /// For each place its threshold's bits, and its bytes, the one below in the lowest bits; bits
+    /// of a number below those that name its place; and the first place's name.
     #[cfg(feature = "gpu")]
     pub(crate) fn thresholds(&self) -> (Vec<u32>, u32, i32) {
         let words = |place: &Place| {
