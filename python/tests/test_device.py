@@ -130,6 +130,21 @@ def test_batches(dtype, layout, shape, axis, kind):
     np.testing.assert_array_equal(PLAN(images, layout=layout), expected)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("linear", [True, "gamma=2.2"])
+@pytest.mark.parametrize("shape, alpha", [((17, 41), "keep"), ((40, 61, 3), "keep"), ((40, 61, 4), "premultiply")])
+def test_linear_light(dtype, linear, shape, alpha):
+    """The CPU's bits, of arrays in the GPU's memory and in the host's."""
+    image = picture(shape, dtype)
+    if dtype == "u2":
+        image *= 257
+    plan, cpu = (Plan("gaussian:1.5", device=device, linear=linear, alpha=alpha) for device in ("gpu", "cpu"))
+    expected = cpu(image)
+    assert not np.array_equal(expected, Plan("gaussian:1.5", device="cpu", alpha=alpha)(image))
+    np.testing.assert_array_equal(plan(image), expected)
+    np.testing.assert_array_equal(plan(apron.to_device(image)).numpy(), expected)
+
+
 def test_alpha_of_batches():
     images = picture((3, 17, 41, 4))
     for alpha in ("premultiply", "keep"):
