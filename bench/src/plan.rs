@@ -109,7 +109,7 @@ impl Job {
         parts.truncate(parts.len() - usize::from(accuracy.is_some()));
         ensure!(
             matches!(parts.len(), 3 | 4),
-            "a job is a filter, a size, a type, maybe another type, maybe an accuracy, and maybe light"
+            "a job is a filter, a size, one or two types, maybe an accuracy, and maybe light"
         );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,

@@ -17,11 +17,11 @@ use gpu_kernels::kernels::light::{
     BLOCK, Curve, NO_ALPHA, SHARED, TEAM, TILE, Thresholds, bytes_of_light, light_exactly,
     light_of_bytes, light_of_values, values_of_light,
 };
-use gpu_kernels::kernels::resolve;
 
-use super::keep;
 use super::prepared::{Launcher, PassJob, Prepared, Tiles};
+use super::uncertain::Uncertainty;
 use super::weighted::weights_of_bytes;
+use super::{keep, resolve};
 use crate::gpu::launch::Grid;
 use crate::gpu::stream::Stream;
 use crate::light::error::{self, Made};
@@ -203,18 +203,13 @@ impl Launch {
             };
         }
         let thresholds = self.thresholds(job)?;
-        let evenly = (pass.region.x1 - pass.region.x0) as f64
-            * f64::from(pass.region.y1 - pass.region.y0)
-            * f64::from(job.planes)
-            / f64::from(UncertainList::SEGMENTS);
-        let uncertain = stream.uncertain(places(evenly), 1.0)?;
+        let Region { x0, y0, x1, y1 } = pass.region;
+        let results = (x1 - x0) as usize * (y1 - y0) as usize * job.planes as usize;
+        let segments = UncertainList::SEGMENTS as usize;
+        let places = Uncertainty::listing(LISTED).places(results, segments);
+        let uncertain = stream.uncertain(places, 1.0)?;
         let (weights, light) = (weights_of_bytes(job)?, self.light_of_bytes(job)?);
-        let team = TEAM.block();
-        let of_list = Grid {
-            blocks: (resolve::BLOCKS as u32, 1, 1),
-            block: (team.0, team.1, 1),
-            shared: resolve::SHARED,
-        };
+        let of_list = resolve::grid(job, TEAM);
         let listed = Pass { uncertain, ..*pass };
         let exactly = Pass { uncertain, ..job.pass };
         // SAFETY: as for `decode`; the second kernel takes so many of these blocks, and the pass
@@ -269,12 +264,6 @@ const LEAST: f32 = 1e-30;
 
 /// The least places of a segment of the list.
 const LEAST_PLACES: u32 = 64;
-
-/// Places of a segment, to which so many results belong.
-fn places(evenly: f64) -> u32 {
-    const MOST: f64 = 16384.0;
-    (LISTED * evenly + f64::from(LEAST_PLACES)).min(evenly + 4.0).min(MOST) as u32
-}
 
 /// The grid for a region of so many planes.
 fn grid(region: &Region, planes: u32, stream: &Stream) -> Grid {

@@ -14,10 +14,7 @@ use crate::gpu::{launch::Grid, stream::Stream};
 
 /// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-    let grid = |team: Team| {
-        let (width, height) = team.block();
-        Grid { blocks: (blocks(job), 1, 1), block: (width, height, 1), shared: SHARED }
-    };
+    let grid = |team: Team| grid(job, team);
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = numerators(job)?;
     let fours = |count: i32| (count + 3) / 4;
@@ -45,6 +42,12 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
             ),
         }
     }
+}
+
+/// The grid of a kernel that resolves a job's results, each by a team.
+pub(super) fn grid(job: &PassJob<'_>, team: Team) -> Grid {
+    let (width, height) = team.block();
+    Grid { blocks: (blocks(job), 1, 1), block: (width, height, 1), shared: SHARED }
 }
 
 /// The whole numbers that define bytes, in the GPU's memory.

@@ -70,6 +70,12 @@ impl Uncertainty {
         })
     }
 
+    /// A list with room for a share of the results.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn listing(least: f64) -> Self {
+        Self { near: Some(1.0), least, ..Self::NONE }
+    }
+
     /// Places in each of the list's `segments` for `results`: four times the expected number, at
     /// least the share of [`least_listed`].
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {

@@ -111,8 +111,8 @@ impl Plan {
             Channels::Weighted => {
                 let gpus = self.gpus_of(src.gpu())?;
                 let engine = gpus.engine_of(src.gpu());
-                let problem = self.problem_on((src, dst), &part, On::Gpu(&gpus).place());
-                let prepared = self.prepare_weighted(&problem, &gpus, engine)?;
+                let problem = || self.problem_on((src, dst), &part, On::Gpu(&gpus).place());
+                let prepared = self.prepare_weighted(src.scalar(), problem, &gpus, engine)?;
                 let ran = engine.enqueue(&prepared, src, dst, &part, stream)?;
                 ran::keep_one(self.number, ran);
                 Ok(())

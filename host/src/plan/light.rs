@@ -15,14 +15,13 @@ use crate::image::stored::{StoredView, StoredViewMut};
 #[cfg(feature = "gpu")]
 use crate::kernels::{self, prepared::Prepared};
 use crate::light::Tables;
-use crate::problem::Place;
 #[cfg(feature = "gpu")]
 use crate::problem::Problem;
 use crate::progress::Stage;
 use crate::{Error, Family, Result, Scalar, cpu};
 
-/// How many times as long as others filters over light take, about: on a CPU, and on a GPU.
-const LIGHT: [f64; 2] = [2.5, 2.5];
+/// How many times as long as others filters over light take, about.
+const LIGHT: f64 = 2.5;
 
 impl Plan {
     /// Filters over light on the CPU, as a stage of a call.
@@ -49,8 +48,8 @@ impl Plan {
     }
 
     /// How many times as long sums take because values stand for light.
-    pub(super) fn times_light(&self, place: Place) -> f64 {
-        if self.light.is_some() { LIGHT[usize::from(!place.is_cpu())] } else { 1.0 }
+    pub(super) fn times_light(&self) -> f64 {
+        if self.light.is_some() { LIGHT } else { 1.0 }
     }
 
     /// The types of what is summed, for pixels and results of these types: light is in f32.
@@ -78,17 +77,19 @@ impl Plan {
         Ok(kernels::light::prepare(sums, tables.clone(), kinds, weighted))
     }
 
-    /// The kernels for pixels whose last channel is alpha and weighs the others.
+    /// The kernels for pixels of type `source` whose last channel is alpha and weighs the others.
+    /// Light alone needs the problem.
     #[cfg(feature = "gpu")]
     pub(super) fn prepare_weighted(
         &self,
-        problem: &Problem,
+        source: Scalar,
+        problem: impl FnOnce() -> Problem,
         gpus: &OnGpus,
         engine: &Engine,
     ) -> Result<Prepared> {
-        self.check_has_kernel(problem.source)?;
+        self.check_has_kernel(source)?;
         match &self.light {
-            Some(tables) => self.prepare_light((tables, true), problem, gpus, engine),
+            Some(tables) => self.prepare_light((tables, true), &problem(), gpus, engine),
             None => Ok(kernels::weighted::prepare()),
         }
     }

@@ -267,7 +267,7 @@ impl Plan {
         let mut candidates = self.problem_for(shape, shape.channels, kinds, place).candidates();
         if self.is_light() {
             let all = candidates.iter_mut().filter_map(|candidate| candidate.predicted.as_mut());
-            all.for_each(|time| *time = time.mul_f64(self.times_light(place)));
+            all.for_each(|time| *time = time.mul_f64(self.times_light()));
         }
         candidates
     }
@@ -362,8 +362,9 @@ impl Plan {
     ) -> flow::Step<'p> {
         let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
             Channels::Weighted => {
-                let problem = self.problem_for(shape, filtered, kinds, On::Gpu(gpus).place());
-                self.prepare_weighted(&problem, gpus, &gpus.engines[0])
+                let place = On::Gpu(gpus).place();
+                let problem = || self.problem_for(shape, filtered, kinds, place);
+                self.prepare_weighted(kinds.0, problem, gpus, &gpus.engines[0])
             }
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };

@@ -425,7 +425,7 @@ impl Plan {
             Some(variant) => takes(&problem, variant).then(|| problem.time_of(variant)),
             None => problem.candidates().first().and_then(|candidate| candidate.predicted),
         };
-        time.map(|time| self.times_light(place) * time.as_secs_f64())
+        time.map(|time| self.times_light() * time.as_secs_f64())
     }
 
     /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran:

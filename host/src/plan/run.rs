@@ -310,7 +310,7 @@ impl Plan {
         let place = Place::Cpu { threads: 1 };
         let problem = self.problem_for(shape, channels.of(shape), self.summed(kinds), place);
         let effort = effort(&problem, family);
-        let times = times * self.times_masked(kinds.0) * self.times_light(place);
+        let times = times * self.times_masked(kinds.0) * self.times_light();
         Effort { nanoseconds: times * effort.nanoseconds, ..effort }
     }
 }
