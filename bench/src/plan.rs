@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use apron::gpu::Gpu;
 use apron::{
-    Accuracy, Candidate, Device, Filter, Image, Layout, Light, Plan, PlanBuilder, Scalar, Shape,
-    Variant, f16,
+    Accuracy, Border, Candidate, Device, Filter, Image, Layout, Light, Plan, PlanBuilder, Scalar,
+    Shape, Variant, f16,
 };
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub struct Options {
     /// Measure this job instead of the list, such as "gaussian:sigma=2 1920x1080x3 u8 f32": a
     /// filter, or random:N for N by N random taps; the size, with the channels; the stored type;
     /// the results' type, if it is another; "window" or "range", if an accuracy is set; "linear" to
-    /// filter light. May be given more than once.
+    /// filter light, or "none" for that border. May be given more than once.
     #[arg(long, value_name = "TEXT")]
     job: Vec<String>,
     /// Also measure every other variant that is predicted to take less than ten times as long as
@@ -94,22 +94,26 @@ struct Job {
     target: Scalar,
     accuracy: Option<Accuracy>,
     light: Light,
+    border: Border,
 }
 
 impl Job {
     fn builder(&self) -> PlanBuilder {
-        Plan::builder(&self.filter).light(self.light.clone())
+        Plan::builder(&self.filter).light(self.light.clone()).border(self.border)
     }
 
     fn parse(text: &str) -> Result<Self> {
         let mut parts: Vec<_> = text.split_whitespace().collect();
+        let is_none = parts.last() == Some(&"none");
+        parts.truncate(parts.len() - usize::from(is_none));
+        let border = if is_none { Border::None } else { Border::default() };
         let light = parts.last().and_then(|last| last.parse().ok());
         parts.truncate(parts.len() - usize::from(light.is_some()));
         let accuracy = parts.last().and_then(|last| last.parse().ok());
         parts.truncate(parts.len() - usize::from(accuracy.is_some()));
         ensure!(
             matches!(parts.len(), 3 | 4),
-            "a job is a filter, a size, one or two types, maybe an accuracy, and maybe light"
+            "a job is a filter, a size, one or two types, maybe an accuracy, and maybe light or none"
         );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,
@@ -122,7 +126,7 @@ impl Job {
         let source: Scalar = parts[2].parse()?;
         let target = parts.get(3).map_or(Ok(source), |target| target.parse())?;
         let light = light.unwrap_or_default();
-        Ok(Self { filter, shape, source, target, accuracy, light })
+        Ok(Self { filter, shape, source, target, accuracy, light, border })
     }
 }
 

@@ -86,6 +86,12 @@ impl Strides {
 }
 
 impl Plane {
+    /// Stands for a plane that is not there: it has no rows.
+    pub const NONE: Self = {
+        let strides = Strides { row: 0, pixel: 0, channel: 0, image: 0 };
+        Self::new(scalar::F32, 0, strides, 1, (0, 0))
+    };
+
     /// A plane with `channels` channels in an image and rows `first_row..end_row` in memory.
     /// `start` is the address of column 0 of row `first_row`. Values are of type `scalar`.
     pub const fn new(
@@ -101,6 +107,12 @@ impl Plane {
         let plain_row = if is_plain { row as i32 } else { 0 };
         let image_gap = image.wrapping_sub(channel.wrapping_mul(channels as i64));
         Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row, scalar }
+    }
+
+    /// Whether it has rows: see [`Plane::NONE`].
+    #[inline(always)]
+    pub const fn is_there(&self) -> bool {
+        self.end_row > self.first_row
     }
 
     /// Channel number `channel` (from 0) of each image, as a plane of single channels. The images

@@ -70,6 +70,22 @@ impl Divisor {
         if sum > (most >> up) as i128 { most } else { (sum as i32) << up }
     }
 
+    /// The byte of a sum whose numbers are so many times too great: from 1 to 2^16. The sum is below
+    /// 2^100 in magnitude.
+    #[inline(always)]
+    pub fn byte_of_parts(&self, sum: i128, parts: i128) -> u32 {
+        if self.number != 0 {
+            ratio(sum, parts * self.number as i128)
+        } else if self.shift > 100 {
+            0
+        } else if self.shift > 0 {
+            ratio(sum, parts << self.shift)
+        } else {
+            // A sum of 2^24 parts saturates, whatever the divisor.
+            ratio(sum.min(1 << 24) << (-self.shift).min(24), parts)
+        }
+    }
+
     /// The byte of a positive sum below 2^62, divided by `number`.
     ///
     /// Three roundings to f32 make the estimate wrong by `256 * 3 * 2^-24` at most. So `whole` is

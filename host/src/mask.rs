@@ -1,6 +1,6 @@
 //! Masks: which pixels of an image are known.
 
-use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::{Border, Error, Result};
 
 /// Which pixels of an image are known, for [`Plan::run_masked`](crate::Plan::run_masked).
@@ -173,9 +173,9 @@ impl Default for Unknown {
 }
 
 impl Unknown {
-    /// Whether pixels that are NaN are unknown.
-    pub(crate) fn is_nan<S: Pixel>(self) -> bool {
-        self.nan != Nan::Spread && S::SCALAR.greatest().is_none()
+    /// Whether pixels of a type are unknown if they are NaN.
+    pub(crate) fn is_nan(self, source: Scalar) -> bool {
+        self.nan != Nan::Spread && source.greatest().is_none()
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
+use apron::gpu::{DeviceCoverage, DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
 use apron::{Alpha, ImageView, Layout, Scalar, Shape, passes};
 use numpy::{PyArray1, PyArrayDescr, PyReadonlyArrayDyn};
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -48,6 +48,26 @@ impl Described {
         let shape = Shape { width, height, channels };
         let image = if images == 1 { 0 } else { image };
         Ok(Self { address, scalar, images, shape, strides: Strides { row, pixel, channel, image } })
+    }
+
+    /// A view of the arrays, to read.
+    ///
+    /// # Safety
+    /// As for [`DeviceView::from_raw`].
+    unsafe fn view(&self, gpu: &Gpu) -> apron::Result<DeviceView<'_>> {
+        let (kind, rows) = ((self.scalar, self.strides), 0..self.shape.height);
+        // SAFETY: the caller's promise.
+        unsafe { DeviceView::from_raw(gpu, self.address, kind, self.shape, self.images, rows) }
+    }
+
+    /// The same, to write.
+    ///
+    /// # Safety
+    /// As for [`DeviceViewMut::from_raw`].
+    unsafe fn view_mut(&self, gpu: &Gpu) -> apron::Result<DeviceViewMut<'_>> {
+        let (kind, rows) = ((self.scalar, self.strides), 0..self.shape.height);
+        // SAFETY: the caller's promise.
+        unsafe { DeviceViewMut::from_raw(gpu, self.address, kind, self.shape, self.images, rows) }
     }
 }
 
@@ -143,7 +163,6 @@ fn enqueue(
     foreign: Option<Arc<Mutex<Stream>>>,
 ) -> PyResult<()> {
     py.detach(|| -> apron::Result<()> {
-        let kind = |image: &Described| (image.scalar, image.strides);
         let Shape { width, height, .. } = source.shape;
         let run =
             |src: &DeviceView<'_>, dst: &mut DeviceViewMut<'_>, stream: &mut Stream| match alpha {
@@ -153,29 +172,53 @@ fn enqueue(
         // SAFETY: the arrays' library says that these values exist at these addresses. Python's
         // caller keeps the arrays alive, and libraries free memory in stream order. Overlapping
         // views are refused.
-        let (src, mut dst) = unsafe {
-            (
-                DeviceView::from_raw(
-                    gpu,
-                    source.address,
-                    kind(source),
-                    source.shape,
-                    source.images,
-                    0..height,
-                )?,
-                DeviceViewMut::from_raw(
-                    gpu,
-                    target.address,
-                    kind(target),
-                    target.shape,
-                    target.images,
-                    0..height,
-                )?,
-            )
-        };
+        let (src, mut dst) = unsafe { (source.view(gpu)?, target.view_mut(gpu)?) };
         in_stream(gpu, foreign, |stream| run(&src, &mut dst, stream))
     })
     .map_err(error)
+}
+
+/// As [`enqueue_foreign`], for the known pixels of one image. The mask is of uint8 or float32, and
+/// `weights`, which get the sums of its weights, of float32.
+#[pyfunction]
+#[pyo3(signature = (plan, device, arrays, axis, stream, owner))]
+pub(crate) fn enqueue_masked(
+    py: Python<'_>,
+    plan: &Plan,
+    device: u32,
+    arrays: (Foreign, Option<Foreign>, Foreign, Option<Foreign>),
+    axis: isize,
+    stream: Option<u64>,
+    owner: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let of = |(address, kind, shape, strides): &Foreign| {
+        Described::new(*address, kind, shape, strides, Axes::One(axis))
+    };
+    let (source, mask, target, weights) = &arrays;
+    let (source, target) = (of(source)?, of(target)?);
+    let mask = mask.as_ref().map(of).transpose()?;
+    let weights = weights.as_ref().map(of).transpose()?;
+    let gpu = Gpu::open(device).map_err(error)?;
+    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
+    let run = || -> apron::Result<()> {
+        let Shape { width, height, .. } = source.shape;
+        // SAFETY: as in [`enqueue`].
+        let (src, mask, mut dst, weights) = unsafe {
+            (
+                source.view(&gpu)?,
+                mask.as_ref().map(|mask| mask.view(&gpu)).transpose()?,
+                target.view_mut(&gpu)?,
+                weights.as_ref().map(|weights| weights.view_mut(&gpu)).transpose()?,
+            )
+        };
+        let coverage = DeviceCoverage { weights, known: None };
+        in_stream(&gpu, foreign, |stream| {
+            let part = (0..width, 0..height);
+            let beside = (&coverage, stream);
+            plan.plan.run_region_masked(&src, mask.as_ref(), &mut dst, part, beside)
+        })
+    };
+    py.detach(run).map_err(error)
 }
 
 /// Puts work into a stream. Without one, puts it into one of apron's and waits for it.

@@ -25,7 +25,7 @@ mod _apron {
     }
 
     #[pymodule_export]
-    use crate::device::{DeviceArray, enqueue_foreign, synchronize};
+    use crate::device::{DeviceArray, enqueue_foreign, enqueue_masked, synchronize};
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]

@@ -145,6 +145,36 @@ def test_linear_light(dtype, linear, shape, alpha):
     np.testing.assert_array_equal(plan(apron.to_device(image)).numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f2", "f4"])
+@pytest.mark.parametrize("border, nan", [("none", "spread"), ("reflect", "ignore"), ("reflect101", "fill")])
+@pytest.mark.parametrize("shape", [(40, 50), (40, 50, 3)])
+@pytest.mark.parametrize("kind", ["none", "u1", "f4", "all"])
+def test_masks(dtype, border, nan, shape, kind):
+    image, rng = picture(shape, dtype, 5), np.random.default_rng(6)
+    if dtype[0] == "f":
+        image[rng.random(shape) < 0.1] = np.nan
+    known = rng.random(shape if kind == "all" else shape[:2]) < 0.7
+    mask = None if kind == "none" else known * np.uint8(255) if kind == "all" else known.astype(kind) * (255 if kind == "u1" else 2)
+    for text in ("gaussian:2", "sobel-x"):
+        if text == "sobel-x" and nan == "fill":
+            continue
+        host, gpu = (apron.Plan(text, border, device, nan=nan, unknown=3.0) for device in ("cpu", "gpu"))
+        sums, found = np.zeros(shape, "f4"), apron.to_device(np.zeros(shape, "f4"))
+        right = host(image, mask=mask, weights=sums)
+        on_gpu = None if mask is None else apron.to_device(mask)
+        result = gpu(apron.to_device(image), mask=on_gpu, weights=found)
+        np.testing.assert_array_equal(result.numpy(), right)
+        np.testing.assert_array_equal(found.numpy(), sums)
+        out = apron.to_device(np.zeros_like(image))
+        assert gpu(apron.to_device(image), out, mask=on_gpu) is out
+        np.testing.assert_array_equal(out.numpy(), right)
+        np.testing.assert_array_equal(gpu(image, mask=mask), right)
+    with pytest.raises(TypeError, match="mask in host memory"):
+        gpu(apron.to_device(image), mask=known)
+    with pytest.raises(ValueError, match="4"):
+        gpu(apron.to_device(image), mask=apron.to_device(np.zeros((4, 4), "u1")))
+
+
 def test_alpha_of_batches():
     images = picture((3, 17, 41, 4))
     for alpha in ("premultiply", "keep"):

@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),
-        masked::trials(),
+        masked::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),
         devices::trials(&gpu),
         sanitize::trials(),

@@ -1,8 +1,12 @@
 //! Sums over known pixels, beside the oracle's: to the last bit in the direct and the separable
-//! family, and exact bytes.
+//! family, and exact bytes. On a GPU, beside the CPU's.
 
-use apron::{Border, Coverage, Device, Filter, Image, Mask, Nan, Plan, Scalar, Shape};
-use conformance::select::BORDERS;
+use apron::{Border, Coverage, Device, Filter, Image, Mask, Nan, Plan, Scalar, Shape, f16};
+use conformance::product::Gpu;
+use conformance::sample::Sample;
+use conformance::select::{BORDERS, Selection, seed};
+use conformance::suite::gpu_trial;
+use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use oracle::{Order, Weighted, Whole, masked, masked_bytes};
 
@@ -22,14 +26,30 @@ const FILTERS: &[&str] = &[
     "taps:1 1 1",
 ];
 
-pub(crate) fn trials() -> Vec<Trial> {
-    vec![
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let count: usize = match selection {
+        Selection::Full => 6000,
+        Selection::Small => 60,
+        Selection::Emulated => 400,
+    };
+    let quarter = |number| {
+        let name = format!("masked::as_on_the_cpu_{number}::gpu");
+        gpu_trial(&name, gpu, move || as_on_the_cpu(number * count / 4..(number + 1) * count / 4))
+    };
+    let on_cpu = vec![
         Trial::test("masked::bits", bits),
         Trial::test("masked::bytes", bytes),
         Trial::test("masked::nan_is_a_mask", nan_is_a_mask),
         Trial::test("masked::doubles", doubles),
         Trial::test("masked::refused", refused),
-    ]
+    ];
+    (0..4).map(quarter).chain(on_cpu).collect()
+}
+
+/// Launches every entry for known pixels at least once.
+#[cfg(feature = "gpu")]
+pub(crate) fn launch_entries() -> Result<(), Failed> {
+    as_on_the_cpu(0..24)
 }
 
 /// Numbers below a limit, by a generator that repeats.
@@ -274,4 +294,228 @@ fn refused() -> Result<(), Failed> {
     let gradient = Plan::builder(apron::Gradient::sobel());
     said(built(gradient.border(Border::None)), &["sobel", "one by one"])?;
     Ok(())
+}
+
+/// A problem for a GPU and the CPU.
+struct Case {
+    filter: Filter,
+    border: Border,
+    nan: Nan,
+    unknown: f64,
+    shape: Shape,
+    mask: MaskImage,
+    bands: Option<usize>,
+    told: String,
+}
+
+enum MaskImage {
+    None,
+    Bytes(Image<u8>),
+    Weights(Image<f32>),
+}
+
+impl MaskImage {
+    fn of(&self) -> Mask<'_> {
+        match self {
+            Self::None => Mask::All,
+            Self::Bytes(image) => image.into(),
+            Self::Weights(image) => image.into(),
+        }
+    }
+}
+
+/// Filters one picture on both devices; the number of results.
+type Test = fn(&Case, &mut Rng) -> Result<usize, Failed>;
+
+const TYPES: [Test; 8] = [
+    same::<u8, u8>,
+    same::<f32, f32>,
+    same::<u8, u8>,
+    same::<u16, u16>,
+    same::<u8, f32>,
+    same::<f16, f16>,
+    same::<f32, u8>,
+    same::<u16, f32>,
+];
+
+/// Filters of which the CPU makes spectra, and a GPU does not.
+const FAR: [&str; 2] = ["motion:length=31,angle=45", "log:sigma=5"];
+
+fn as_on_the_cpu(numbers: std::ops::Range<usize>) -> Result<(), Failed> {
+    let mut count = 0;
+    for number in numbers {
+        let mut rng = Rng::with_seed(seed(109, number));
+        let filters: Vec<&str> = FILTERS.iter().copied().chain(FAR).collect();
+        let text = filters[rng.usize(..filters.len())];
+        let filter: Filter = text.parse()?;
+        let borders: Vec<Border> = BORDERS.into_iter().chain([Border::None; 4]).collect();
+        let border = match borders[rng.usize(..borders.len())] {
+            Border::Constant(_) => Border::Constant([0.0, 1.0, 200.0][rng.usize(..3)]),
+            border => border,
+        };
+        let cells =
+            (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
+        let sum: f64 = cells.map(|(row, col)| filter.tap(row, col)).sum();
+        let nan = match rng.usize(..3) {
+            0 => Nan::Spread,
+            1 if (sum - 1.0).abs() <= 1e-6 => Nan::Fill,
+            _ => Nan::Ignore,
+        };
+        let channels = rng.usize(1..=4);
+        let shape = Shape { width: rng.usize(1..=150), height: rng.usize(1..=60), channels };
+        let share = [0, 1, 30, 95][rng.usize(..4)];
+        let of_mask = if rng.bool() { 1 } else { channels };
+        let len = shape.width * shape.height * of_mask;
+        let mut byte = || match rng.u32(..100) {
+            known if known < share => 0,
+            99 => rng.u8(..),
+            _ => 255,
+        };
+        let bytes: Vec<u8> = (0..len).map(|_| byte()).collect();
+        let image = |values| Image::from_vec(values, shape.width, shape.height, of_mask);
+        let mask = match rng.usize(..4) {
+            0 => MaskImage::None,
+            1 => {
+                let weight = |&byte: &u8| 3.0 * f32::from(byte) / 255.0;
+                let weights = bytes.iter().map(weight).collect();
+                MaskImage::Weights(Image::from_vec(weights, shape.width, shape.height, of_mask)?)
+            }
+            _ => MaskImage::Bytes(image(bytes)?),
+        };
+        let bands = [None, Some(1 + rng.usize(..20))][rng.usize(..2)];
+        let kind = match mask {
+            MaskImage::None => "no mask",
+            MaskImage::Bytes(_) => "a mask of bytes",
+            MaskImage::Weights(_) => "weights",
+        };
+        let told = format!(
+            "number {number}: {text}, {shape}, border {border}, nan {nan}, {kind} of {of_mask}, {share} % unknown, bands {bands:?}"
+        );
+        let unknown = [-5.0, 77.0, f64::NAN][rng.usize(..3)];
+        let case = Case { filter, border, nan, unknown, shape, mask, bands, told };
+        count += TYPES[number % TYPES.len()](&case, &mut rng)?;
+    }
+    println!("masked::as_on_the_cpu: {count} results");
+    Ok(())
+}
+
+/// A picture's results, sums of weights, and what is known.
+type Found<D> = (Image<D>, Image<f32>, Image<u8>);
+
+fn same<S: Sample, D: Sample>(case: &Case, rng: &mut Rng) -> Result<usize, Failed> {
+    let Shape { width, height, channels } = case.shape;
+    let extremes = rng.bool();
+    let mut value = || match rng.u32(..12) {
+        0 if S::SCALAR.greatest().is_none() => S::from_f32(f32::NAN),
+        part if extremes => S::from_f32(if part < 6 { 0.0 } else { 255.0 }),
+        _ => S::from_f32(rng.u8(..).into()),
+    };
+    let values = (0..width * height * channels).map(|_| value()).collect();
+    let src = Image::<S>::from_vec(values, width, height, channels)?;
+    let builder = |device| {
+        let plan = Plan::builder(&case.filter).border(case.border).nan(case.nan);
+        plan.unknown(case.unknown).device(device)
+    };
+    let host = builder(Device::Cpu).build()?;
+    let device = builder(Gpu::DEVICE);
+    let device =
+        case.bands.map_or(device.clone(), |rows| device.clone().band_rows(rows)).build()?;
+    let family = host.variant_of(case.shape, Scalar::F32, D::SCALAR)?.family();
+    let is_ordered = Order::of(family).is_some();
+    let is_exact = is_ordered
+        || (S::SCALAR, D::SCALAR) == (Scalar::U8, Scalar::U8)
+            && !matches!(case.mask, MaskImage::Weights(_));
+    let run = |plan: &Plan| -> Result<Found<D>, Failed> {
+        let mut dst = Image::<D>::zeroed(width, height, channels)?;
+        let mut weights = Image::<f32>::zeroed(width, height, channels)?;
+        let mut known = Image::<u8>::zeroed(width, height, channels)?;
+        let coverage =
+            Coverage { weights: Some(weights.view_mut()), known: Some(known.view_mut()) };
+        plan.run_masked_with(&src, case.mask.of(), &mut dst, coverage)?;
+        Ok((dst, weights, known))
+    };
+    let right = run(&host)?;
+    let compare = |found: &Found<D>, right: &Found<D>, place: &str| -> Result<(), Failed> {
+        let differ = |what: &str| Err(format!("{}, to {}, {place}: {what}", case.told, D::KIND));
+        if let Some(at) = (0..right.2.as_slice().len())
+            .find(|&at| found.2.as_slice()[at] != right.2.as_slice()[at])
+        {
+            return Ok(differ(&format!(
+                "known: {}, not {}, at {at}",
+                found.2.as_slice()[at],
+                right.2.as_slice()[at]
+            ))?);
+        }
+        let taps = (0..case.filter.rows())
+            .flat_map(|row| (0..case.filter.cols()).map(move |col| (row, col)));
+        let weight: f64 = taps.map(|(row, col)| case.filter.tap(row, col).abs()).sum();
+        let pairs = found.0.as_slice().iter().zip(right.0.as_slice());
+        let sums = found.1.as_slice().iter().zip(right.1.as_slice());
+        for (at, ((found, right), (sum, other))) in pairs.zip(sums).enumerate() {
+            // Where spectra are divided by little.
+            let allowed = 255.0 * 2e-2 * weight / f64::from(other.abs()).clamp(1e-2, 1.0);
+            let close =
+                found.same(*right) || !is_exact && (found.value() - right.value()).abs() <= allowed;
+            let near = if is_ordered {
+                sum.to_bits() == other.to_bits()
+            } else {
+                f64::from(sum - other).abs() <= 1e-3 * weight
+            };
+            if !close || !near {
+                return Ok(differ(&format!(
+                    "{found:?} by {sum}, not {right:?} by {other}, at {at}"
+                ))?);
+            }
+        }
+        Ok(())
+    };
+    compare(&run(&device)?, &right, "from host memory")?;
+    if let MaskImage::None = case.mask {
+        let plain = |plan: &Plan| -> Result<Image<D>, Failed> {
+            let mut dst = Image::<D>::zeroed(width, height, channels)?;
+            plan.run(&src, &mut dst)?;
+            Ok(dst)
+        };
+        let found = (plain(&device)?, right.1.clone(), right.2.clone());
+        let right = (plain(&host)?, right.1.clone(), right.2.clone());
+        compare(&found, &right, "in bands")?;
+    }
+    #[cfg(feature = "gpu")]
+    {
+        let part = (rng.usize(..width)..width, rng.usize(..height)..height);
+        let found = on_device::<S, D>(case, &device, &src, &right, part)?;
+        compare(&found, &right, "in device memory")?;
+    }
+    Ok(width * height * channels)
+}
+
+/// Filters a part of a picture in the GPU's memory; the rest is as in `right`.
+#[cfg(feature = "gpu")]
+fn on_device<S: Sample, D: Sample>(
+    case: &Case,
+    plan: &Plan,
+    src: &Image<S>,
+    right: &Found<D>,
+    part: (std::ops::Range<usize>, std::ops::Range<usize>),
+) -> Result<Found<D>, Failed> {
+    use apron::gpu::DeviceCoverage;
+
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let from = gpu.upload_stored(&src.view())?;
+    let mask = match &case.mask {
+        MaskImage::None => None,
+        MaskImage::Bytes(image) => Some(gpu.upload_stored(&image.view())?),
+        MaskImage::Weights(image) => Some(gpu.upload_stored(&image.view())?),
+    };
+    let mut to = gpu.upload_stored(&right.0.view())?;
+    let mut weights = gpu.upload_stored(&right.1.view())?;
+    let mut known = gpu.upload_stored(&right.2.view())?;
+    let mut stream = gpu.stream()?;
+    let coverage =
+        DeviceCoverage { weights: Some(weights.view_mut()), known: Some(known.view_mut()) };
+    let mask = mask.as_ref().map(apron::gpu::DeviceImage::view);
+    let beside = (&coverage, &mut stream);
+    plan.run_region_masked(&from.view(), mask.as_ref(), &mut to.view_mut(), part, beside)?;
+    stream.synchronize()?;
+    Ok((gpu.download_stored(&to)?, gpu.download_stored(&weights)?, gpu.download_stored(&known)?))
 }

@@ -12,7 +12,7 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 29] = [
+pub(crate) const SHARED: [&str; 33] = [
     "array_converted",
     "array_in_order",
     "array_joined",
@@ -21,6 +21,10 @@ pub(crate) const SHARED: [&str; 29] = [
     "copy_pixels",
     "keep_nearly_same",
     "bytes_of_light",
+    "known_bytes",
+    "known_exactly",
+    "known_results",
+    "known_weigh",
     "light_exactly",
     "light_of_bytes",
     "light_of_values",

@@ -25,8 +25,9 @@ use crate::divisor::floor;
 use crate::pixel::{U8, load_value, note, store_bits, to_bits};
 use crate::tile::view::{Source, Target};
 
-use super::resolve::{OUTSIDE, Pixel, Place, Team, each_result, exchanged};
-use super::weighted::{Weights, load_i64};
+use super::exactly::TEAM;
+use super::resolve::{Pixel, Place, each_result};
+use super::weighted::Weights;
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
@@ -36,8 +37,6 @@ pub const TILE: (u32, u32) = (32, 64);
 pub const SHARED: u32 = 4 * 256;
 /// No channel is alpha.
 pub const NO_ALPHA: i32 = -1;
-/// The threads that share a result of `light_exactly`: a warp.
-pub const TEAM: Team = Team { lanes: 5, across: 32, down: 1, is_block: 0 };
 /// White, in whole numbers.
 const WHITE: i32 = 1 << 24;
 
@@ -188,18 +187,16 @@ kernel! {
             let role = Role::of(at.result.z, alpha);
             let quotient = if role.is_weighed() {
                 let beside = Place::new(&pass, &window, Pixel { z: role.alpha, ..at.result });
-                let [sum, below] = weights.sums(at, &window, is_there, |row, column| {
-                    let alpha = beside.byte(row, column) as i64;
-                    [whole(at.byte(row, column)) * alpha, alpha]
+                let [sum, below] = weights.sums(at, &window, is_there, |spot| {
+                    let alpha = beside.byte_at(spot) as i64;
+                    [whole(at.byte_at(spot)) * alpha, alpha]
                 });
                 floor(sum, below, WHITE)
             } else if role.is_alpha {
-                let [sum] =
-                    weights.sums(at, &window, is_there, |row, column| [at.byte(row, column) as i64]);
+                let [sum] = weights.sums(at, &window, is_there, |spot| [at.byte_at(spot) as i64]);
                 return weights.divisor.byte((sum >> 64) as i64, sum as u64);
             } else {
-                let [sum] =
-                    weights.sums(at, &window, is_there, |row, column| [whole(at.byte(row, column))]);
+                let [sum] = weights.sums(at, &window, is_there, |spot| [whole(at.byte_at(spot))]);
                 weights.divisor.floor(sum, WHITE)
             };
             let sum = quotient as f32 / WHITE as f32;
@@ -238,7 +235,7 @@ impl Role {
 }
 
 /// Rows of a thread that are loaded before the first is stored.
-const BATCH: usize = 4;
+pub(super) const BATCH: usize = 4;
 
 /// Decodes this thread's values. `light` and `part` give the light and the alpha of the value at an
 /// address.
@@ -341,7 +338,7 @@ unsafe fn encode(
 /// Calls `each` with a column and [`BATCH`] of this thread's rows, of which the first so many are
 /// there; the others repeat the first.
 #[inline(always)]
-fn each_batch(pass: &Pass, mut each: impl FnMut(i32, [i32; BATCH], usize)) {
+pub(super) fn each_batch(pass: &Pass, mut each: impl FnMut(i32, [i32; BATCH], usize)) {
     let x = pass.region.x0 + block_x() * block_width() + thread_x();
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
     let step = grid_height() * block_height();
@@ -358,128 +355,4 @@ fn each_batch(pass: &Pass, mut each: impl FnMut(i32, [i32; BATCH], usize)) {
         each(x, rows, count);
         y += BATCH as i32 * step;
     }
-}
-
-impl Weights {
-    /// The sums of whole taps times N numbers of each pixel, below 2^32, for all lanes of a warp.
-    /// `numbers` gives them by the byte offsets of a row and a column.
-    ///
-    /// # Safety
-    /// The whole warp calls this. If `is_there`, the taps and the pixels are in memory.
-    #[inline(always)]
-    unsafe fn sums<const N: usize>(
-        &self,
-        at: &Place<'_>,
-        window: &Window,
-        is_there: bool,
-        numbers: impl Fn(i64, i64) -> [i64; N],
-    ) -> [i128; N] {
-        let mut sums = [0; N];
-        let (mut term, mut column_taps) = (opaque(0), self.taps);
-        // SAFETY: as the caller promised.
-        unsafe {
-            while is_there && term < self.terms {
-                let rows_taps = column_taps.wrapping_add(mul_wide(window.rows, 8) as u64);
-                let mut col = thread_x();
-                while col < window.cols {
-                    let across = rows_taps.wrapping_add(mul_wide(col, 8) as u64);
-                    // A table has rows of its own, products share one.
-                    let (taps, step) = match self.row {
-                        0 => (column_taps, 8),
-                        taps => (across, mul_wide(taps, 8)),
-                    };
-                    let factor = if self.row == 0 { load_i64(across) } else { 1 };
-                    let halves = at.halves(window, col, (taps, step), &numbers);
-                    let mut n = 0;
-                    while n < N {
-                        let sum = ((halves[n][0] as i128) << 16) + halves[n][1] as i128;
-                        sums[n] += factor as i128 * sum;
-                        n += 1;
-                    }
-                    col += 32;
-                }
-                column_taps = column_taps.wrapping_add(self.apart as u64);
-                term = opaque(term + 1);
-            }
-            let point = (self.point[1] as i128) << 64 | self.point[0] as i128;
-            if is_there && point != 0 && thread_x() == 0 {
-                let (row, column) =
-                    at.under((window.rows >> 1, at.column(at.left + (window.cols >> 1))));
-                let (numbers, mut n) = (numbers(row, column), 0);
-                while n < N {
-                    sums[n] += point * numbers[n] as i128;
-                    n += 1;
-                }
-            }
-            added(sums)
-        }
-    }
-}
-
-impl Place<'_> {
-    /// The byte offsets of the pixel under a row of the window, and a column of the image.
-    #[inline(always)]
-    fn under(&self, (row, column): (i32, i64)) -> (i64, i64) {
-        if self.is_inside {
-            return ((self.top + row) as i64 * self.source.plane().row, column);
-        }
-        let (row, is_there) = self.row(self.top + row);
-        (row, if is_there { column } else { OUTSIDE })
-    }
-
-    /// Sums down a column of the window of taps, which lie `step` bytes apart, times the upper and
-    /// the lower 16 bits of each number: below 2^61.
-    ///
-    /// # Safety
-    /// The taps are in memory, and the pixels.
-    #[inline(always)]
-    unsafe fn halves<const N: usize>(
-        &self,
-        window: &Window,
-        col: i32,
-        (mut taps, step): (u64, i64),
-        numbers: &impl Fn(i64, i64) -> [i64; N],
-    ) -> [[i64; 2]; N] {
-        let column = self.column(self.left + col);
-        let (mut halves, mut row) = ([[0i64; 2]; N], opaque(0));
-        while row < window.rows {
-            // SAFETY: as the caller promised.
-            let tap = unsafe { load_i64(taps) };
-            let (y, x) = self.under((row, column));
-            let (numbers, mut n) = (numbers(y, x), 0);
-            while n < N {
-                halves[n][0] += tap * (numbers[n] >> 16);
-                halves[n][1] += tap * (numbers[n] & 0xffff);
-                n += 1;
-            }
-            taps = taps.wrapping_add(step as u64);
-            row += 1;
-        }
-        halves
-    }
-}
-
-/// The sums of a warp's parts, for all of its lanes.
-///
-/// # Safety
-/// The whole warp calls this.
-#[inline(always)]
-unsafe fn added<const N: usize>(mut sums: [i128; N]) -> [i128; N] {
-    let mut apart = opaque(16);
-    while apart > 0 {
-        let mut n = 0;
-        while n < N {
-            // SAFETY: as the caller promised.
-            let (high, low) = unsafe {
-                (
-                    exchanged((sums[n] >> 64) as i64, apart as u32),
-                    exchanged(sums[n] as i64, apart as u32),
-                )
-            };
-            sums[n] += (high as i128) << 64 | low as u64 as i128;
-            n += 1;
-        }
-        apart >>= 1;
-    }
-    sums
 }

@@ -3,11 +3,13 @@
 
 pub mod arrays;
 pub mod direct;
+pub mod exactly;
 pub mod flat;
 pub mod fourier;
 pub mod fused;
 pub mod gradient;
 pub mod keep;
+pub mod known;
 pub mod light;
 pub mod matrix;
 pub mod passes;

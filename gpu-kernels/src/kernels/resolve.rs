@@ -362,19 +362,26 @@ impl<'a> Place<'a> {
 
     /// The byte offset of the column that the border rule gives for `x`.
     #[inline(always)]
-    pub(super) fn column(&self, x: i32) -> i64 {
+    fn column(&self, x: i32) -> i64 {
         let pass = self.source.pass;
         let x = border::resolve_briefly(pass.border, x, pass.width);
         if x < 0 { OUTSIDE } else { mul_wide(x, self.source.plane().pixel) }
     }
 
-    /// The byte offset of the row that the border rule gives for `y`, and whether the image has it.
-    /// If memory lacks that row, no result needs it. The nearest row in memory stands in.
+    /// The row that the border rule gives for `y`, and whether the image has it. If memory lacks
+    /// that row, no result needs it. The nearest row in memory stands in.
     #[inline(always)]
-    pub(super) fn row(&self, y: i32) -> (i64, bool) {
+    pub(super) fn line(&self, y: i32) -> (i32, bool) {
         let (pass, plane) = (self.source.pass, self.source.plane());
         let y = border::resolve_briefly(pass.border, y, pass.height);
-        (y.max(plane.first_row).min(plane.end_row - 1) as i64 * plane.row, y >= 0)
+        (y.max(plane.first_row).min(plane.end_row - 1), y >= 0)
+    }
+
+    /// The byte offset of a row from [`Place::line`].
+    #[inline(always)]
+    fn row(&self, y: i32) -> (i64, bool) {
+        let (y, is_there) = self.line(y);
+        (y as i64 * self.source.plane().row, is_there)
     }
 
     /// Four pixels outside the image.

@@ -58,6 +58,8 @@ mod whole;
 
 use std::sync::OnceLock;
 
+#[cfg(feature = "gpu")]
+pub(crate) use masked::sum_of_taps;
 pub(crate) use method::Method;
 
 use crate::image::stored::{StoredView, StoredViewMut};
@@ -137,8 +139,8 @@ pub(crate) struct Engine {
     /// For all results but bytes made of bytes.
     taps: Taps,
     bytes: OnceLock<Bytes>,
-    /// The taps' magnitudes, once a mask needed them.
-    magnitudes: OnceLock<Taps>,
+    /// The magnitudes of both filters' taps, once a mask needed them.
+    magnitudes: [OnceLock<Taps>; 2],
 }
 
 impl Engine {
@@ -148,7 +150,7 @@ impl Engine {
             border,
             taps: Taps::new(filter),
             bytes: OnceLock::new(),
-            magnitudes: OnceLock::new(),
+            magnitudes: Default::default(),
         })
     }
 
@@ -205,7 +207,7 @@ impl Engine {
     ) -> Result<Variant> {
         let (window, shape, byte_filter) =
             (self.window(), src.shape(), self.taps.filter.byte_filter()?);
-        let bytes = self.bytes.get_or_init(|| Bytes::new(byte_filter, &window));
+        let bytes = self.bytes()?;
         let method = method_of(&Request {
             forms: &bytes.forms,
             pixels: shape.width * shape.height,
@@ -226,6 +228,12 @@ impl Engine {
             stage,
         })?;
         Ok(method.variant)
+    }
+
+    /// The taps for bytes made of bytes.
+    fn bytes(&self) -> Result<&Bytes> {
+        let byte_filter = self.taps.filter.byte_filter()?;
+        Ok(self.bytes.get_or_init(|| Bytes::new(byte_filter, &self.window())))
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the

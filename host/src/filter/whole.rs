@@ -120,6 +120,15 @@ impl Divisor {
     }
 }
 
+impl From<Divisor> for gpu_kernels::divisor::Divisor {
+    fn from(divisor: Divisor) -> Self {
+        match divisor {
+            Divisor::Number(number) => Self::number(number),
+            Divisor::PowerOfTwo(exponent) => Self::power_of_two(exponent),
+        }
+    }
+}
+
 impl Whole {
     pub(super) fn of_table(taps: &[f64]) -> Result<Self> {
         if let Some((numerators, divisor)) =

@@ -108,6 +108,11 @@ impl Engine {
         self.taps.filter()
     }
 
+    /// The anchor's row, and the rows of the window.
+    pub(super) fn reach(&self) -> (usize, usize) {
+        (self.window.anchor_y as usize, self.window.rows as usize)
+    }
+
     /// The limits of a run.
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
@@ -183,7 +188,8 @@ impl Engine {
             _ => Uncertainty::NONE,
         };
         let is_exact = uncertainty.passes == Some(Exactly::Always);
-        let taps = self.taps(kinds)?;
+        let is_given = prepared.launcher.takes_values();
+        let taps = if is_given { &self.taps } else { self.taps(kinds)? };
         // The factor of the pixel itself in a sum of products. No other kernel reads it.
         let point = taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.launcher.takes_pixels();
@@ -243,8 +249,7 @@ impl Engine {
             });
         }
         let (mode, _) = self.border.code();
-        let window = (self.window.anchor_y as usize, self.window.rows as usize);
-        let read = rows_read(mode, window, part.rows.clone(), src.shape.height);
+        let read = rows_read(mode, self.reach(), part.rows.clone(), src.shape.height);
         within("the range of rows to compute", &part.rows, &dst.there())?;
         within("the range of columns to compute", &part.columns, &(0..src.shape.width))?;
         within("the range of source rows needed", &read, &src.there())

@@ -34,6 +34,7 @@ mod image;
 pub(crate) mod lane;
 pub(crate) mod launch;
 mod link;
+mod masked;
 mod memory;
 pub(crate) mod opening;
 mod peak;
@@ -53,6 +54,7 @@ pub use kernel_builder::{Group, Kernel, Packed, Tier};
 pub use launch::{Function, Grid};
 #[doc(hidden)]
 pub use link::LinkRates;
+pub use masked::DeviceCoverage;
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
 #[doc(hidden)]

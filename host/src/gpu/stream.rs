@@ -25,8 +25,8 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: Queue,
     scratch: Option<Memory>,
-    /// Scratch memory of filters over light, which launch others.
-    light: Option<Memory>,
+    /// Scratch memory of launches around others.
+    beneath: Option<Memory>,
     /// The list of uncertain results, and the places of its segments.
     uncertain: Option<(Memory, u32)>,
     /// Words that note pixels which spectra leave out, and the number of launches that had one.
@@ -88,7 +88,7 @@ impl Stream {
             gpu: gpu.clone(),
             queue,
             scratch: None,
-            light: None,
+            beneath: None,
             uncertain: None,
             holes: None,
             recording: None,
@@ -132,9 +132,9 @@ impl Stream {
         self.grown(|stream| &mut stream.scratch, bytes)
     }
 
-    /// As [`Stream::scratch`], of other memory, for filters over light.
-    pub(crate) fn light(&mut self, bytes: usize) -> Result<u64> {
-        self.grown(|stream| &mut stream.light, bytes)
+    /// As [`Stream::scratch`], of other memory, for launches around others.
+    pub(crate) fn beneath(&mut self, bytes: usize) -> Result<u64> {
+        self.grown(|stream| &mut stream.beneath, bytes)
     }
 
     /// The address of memory that becomes as large as its greatest use.

@@ -47,6 +47,12 @@ impl View {
         Self { gpu: image.gpu().clone(), shape, images: 1, scalar, strides, plane }
     }
 
+    fn rows_of(image: &DeviceImage, height: usize, first: usize) -> Result<Self> {
+        let (shape, kind) = (image.shape(), (image.format().scalar, image.strides()));
+        let rows = first..first + shape.height;
+        Self::from_raw(image.gpu(), image.address(), kind, Shape { height, ..shape }, 1, rows)
+    }
+
     fn from_raw(
         gpu: &Gpu,
         address: u64,
@@ -188,6 +194,16 @@ impl DeviceImage {
     /// The whole image, to write.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_> {
         DeviceViewMut { parts: View::of(self), memory: PhantomData }
+    }
+
+    /// The image as those rows of a higher one that begin with row `first`, to read.
+    pub(crate) fn as_rows_of(&self, height: usize, first: usize) -> Result<DeviceView<'_>> {
+        Ok(DeviceView { parts: View::rows_of(self, height, first)?, memory: PhantomData })
+    }
+
+    /// The same, to write.
+    pub(crate) fn rows_of(&mut self, height: usize, first: usize) -> Result<DeviceViewMut<'_>> {
+        Ok(DeviceViewMut { parts: View::rows_of(self, height, first)?, memory: PhantomData })
     }
 }
 

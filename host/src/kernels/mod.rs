@@ -10,11 +10,15 @@ pub(crate) mod gradient;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
 #[cfg(feature = "gpu")]
+pub(crate) mod known;
+#[cfg(feature = "gpu")]
 pub(crate) mod light;
 pub(crate) mod lines;
 pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
+#[cfg(feature = "gpu")]
+mod planes;
 pub(crate) mod prepared;
 #[cfg(feature = "gpu")]
 pub(crate) mod resolve;

@@ -11,7 +11,6 @@ use gpu_kernels::kernels::passes::{
 };
 
 use super::prepared::PassJob;
-use super::resolve::divisor;
 use crate::filter::whole::WholeTaps;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::rows_read;
@@ -51,7 +50,7 @@ impl ExactTaps {
             start: halves(-i128::from(BIAS) * down),
             point: halves(point),
             apart: [apart(filter.cols(), x), apart(filter.rows(), y)],
-            divisor: divisor(whole.divisor),
+            divisor: whole.divisor.into(),
         };
         let across = terms.iter().map(|(row, _)| sum(row)).collect();
         Ok(Self { across, bands: bands_in_memory(job)?, ending })

@@ -54,7 +54,13 @@ pub(crate) trait Launcher: Debug + Send + Sync {
         false
     }
 
-    /// The kernel for the sums, if this launch decodes light for it and encodes its results.
+    /// Whether bytes made of bytes are rounded from f32, by the taps as given.
+    #[cfg(feature = "gpu")]
+    fn takes_values(&self) -> bool {
+        false
+    }
+
+    /// The kernel for the sums, if this launch makes planes for it, and results of its sums.
     #[cfg(feature = "gpu")]
     fn sums(&self) -> Option<&Prepared> {
         None

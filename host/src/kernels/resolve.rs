@@ -83,7 +83,7 @@ impl Numerators {
         let table = |numerators: &[i64], by: whole::Divisor| {
             Ok((
                 table_words(numerators, cols)?,
-                Self { address: 0, divisor: divisor(by), products: None },
+                Self { address: 0, divisor: by.into(), products: None },
             ))
         };
         let (terms, point) = match &whole.taps {
@@ -110,13 +110,13 @@ impl Numerators {
         let taps = 4 * (terms.len() * each) as u64;
         let near = match near {
             Some(RoundedTable { divisor: by, error, .. }) => {
-                Near { taps, error, divisor: divisor(by) }
+                Near { taps, error, divisor: by.into() }
             }
             None => Near { taps: 0, error: 0, divisor: Divisor::number(1) },
         };
         Ok((
             words,
-            Self { address: 0, divisor: divisor(whole.divisor), products: Some((products, near)) },
+            Self { address: 0, divisor: whole.divisor.into(), products: Some((products, near)) },
         ))
     }
 
@@ -174,14 +174,6 @@ impl RoundedTable {
             divisor,
             error,
         }))
-    }
-}
-
-/// A divisor as kernels take it.
-pub(crate) fn divisor(divisor: whole::Divisor) -> Divisor {
-    match divisor {
-        whole::Divisor::Number(number) => Divisor::number(number),
-        whole::Divisor::PowerOfTwo(exponent) => Divisor::power_of_two(exponent),
     }
 }
 
@@ -287,7 +279,7 @@ mod tests {
                     let sum = half + beside;
                     if sum.abs() <= most {
                         let (high, low) = ((sum >> 64) as i64, sum as u64);
-                        let byte = divisor(of).byte(high, low) as u8;
+                        let byte = Divisor::from(of).byte(high, low) as u8;
                         assert_eq!(byte, of.byte(sum), "{sum} over {of:?}");
                     }
                 }

@@ -4,7 +4,6 @@ use gpu_kernels::abi::scalar::U8;
 use gpu_kernels::kernels::weighted::{BLOCK, Weights, weighted, weighted_bytes};
 
 use super::prepared::{Launcher, PassJob, Prepared};
-use super::resolve::divisor;
 use crate::Result;
 use crate::filter::whole::{Whole, WholeTaps};
 use crate::gpu::{launch::Grid, stream::Stream};
@@ -92,6 +91,6 @@ fn weights(taps: u64, whole: &Whole, (cols, rows): (usize, usize)) -> Weights {
         terms: terms as i32,
         row: row as i32,
         point: [point as u64, (point >> 64) as u64],
-        divisor: divisor(whole.divisor),
+        divisor: whole.divisor.into(),
     }
 }

@@ -66,15 +66,28 @@ impl Plan {
         gpus: &OnGpus,
         engine: &Engine,
     ) -> Result<Prepared> {
+        let sums = self.prepare_sums(problem, weighted, gpus, engine)?;
+        let kinds = (problem.source, problem.target);
+        Ok(kernels::light::prepare(sums, tables.clone(), kinds, weighted))
+    }
+
+    /// The kernel for sums over planes that are made of a problem's pixels: see
+    /// [`Problem::of_planes`].
+    #[cfg(feature = "gpu")]
+    pub(super) fn prepare_sums(
+        &self,
+        problem: &Problem,
+        divided: bool,
+        gpus: &OnGpus,
+        engine: &Engine,
+    ) -> Result<Prepared> {
         let takes = |variant: &Variant| match variant.family() {
-            Family::Fourier => !weighted,
-            Family::SpectraPasses => !weighted && !problem.makes_bytes(),
+            Family::Fourier => !divided,
+            Family::SpectraPasses => !divided && !problem.makes_bytes(),
             _ => true,
         };
         let variant = self.variant.filter(takes);
-        let sums = self.prepare_variant(variant, &problem.of_light(weighted), gpus, engine)?;
-        let kinds = (problem.source, problem.target);
-        Ok(kernels::light::prepare(sums, tables.clone(), kinds, weighted))
+        self.prepare_variant(variant, &problem.of_planes(divided), gpus, engine)
     }
 
     /// The kernels for pixels of type `source` whose last channel is alpha and weighs the others.
@@ -87,7 +100,9 @@ impl Plan {
         gpus: &OnGpus,
         engine: &Engine,
     ) -> Result<Prepared> {
-        self.check_has_kernel(source)?;
+        if self.is_masked(source) {
+            Channels::Weighted.of_known()?;
+        }
         match &self.light {
             Some(tables) => self.prepare_light((tables, true), &problem(), gpus, engine),
             None => Ok(kernels::weighted::prepare()),

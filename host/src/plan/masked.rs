@@ -62,11 +62,14 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     ///
-    /// u8 results of u8 images under u8 masks are exact quotients over the taps of
+    /// u8 results of u8 images under u8 masks are exact over the taps of
     /// [`Filter::form`](crate::Filter::form), rounded half to even, and the plain filter's bytes
     /// where all is known. All other sums are in f32, in the order of the plain filter, and their
     /// quotient is rounded once. So where every pixel under the window weighs 1, results have the
-    /// plain filter's bits. Filters that run as spectra have their error, times up to 16.
+    /// plain filter's bits. Filters that run as spectra have their error on the CPU, times up to
+    /// 16; on a GPU they are summed tap by tap.
+    ///
+    /// A plan for [`Device::Auto`] uses the CPU here, one for several GPUs the first of them.
     ///
     /// `Filter::flipped` makes results equal those of `astropy.convolution.convolve`, within
     /// rounding, but: astropy divides taps by their sum, and always normalises; it takes windows
@@ -74,7 +77,7 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::run`]; [`Error::Parameter`] if the mask has another size or a weight that is
-    /// negative or not finite, for a gradient, and for a plan that was built for a GPU.
+    /// negative or not finite, and for a gradient.
     pub fn run_masked<'m, S: AsImage + ?Sized, D: AsImageMut + ?Sized>(
         &self,
         src: &S,
@@ -119,7 +122,7 @@ impl Plan {
         self.run_known(&src.into(), &mask, &mut dst, &mut coverage)
     }
 
-    /// Filters known pixels, on the CPU.
+    /// Filters known pixels: on the CPU, unless the plan was built for a GPU.
     fn run_known(
         &self,
         src: &StoredView<'_>,
@@ -129,24 +132,32 @@ impl Plan {
     ) -> Result<()> {
         let kinds = (src.scalar(), dst.scalar());
         self.check_kinds(kinds)?;
-        self.check_masked_on_cpu()?;
-        self.check_is_plain()?;
-        #[cfg(feature = "gpu")]
-        let On::Cpu(engine) = self.on(Where::Cpu)? else { return Err(self.only_on_cpu()) };
-        #[cfg(not(feature = "gpu"))]
-        let On::Cpu(engine) = self.on(Where::Cpu)?;
+        self.check_masked()?;
         let shape = src.shape();
-        let channels = Channels::First(shape.channels);
-        let family = self.family_on_cpu(engine, shape, shape.channels, kinds)?;
         let (call, launched) = (self.report.call(pixels(shape)), Launched::default());
-        let stage = call.stage(0, pixels(shape));
-        let effort = self.effort(family, channels, shape, kinds);
-        let stage = stage.on(effort.threads_now());
-        let known = self.known(*mask);
-        let to = (dst, shape.channels);
-        engine.run_masked(family, &known, src, to, coverage, &stage)?;
+        match self.on(Where::Cpu)? {
+            On::Cpu(engine) => {
+                let channels = Channels::First(shape.channels);
+                // Of sums in f32, the filter decides the family.
+                let is_asked = coverage.weights.is_some() || coverage.known.is_some();
+                let is_exact = !is_asked && !matches!(mask, Mask::Weights(_));
+                let summed = if is_exact { kinds } else { (Scalar::F32, kinds.1) };
+                let family = self.family_on_cpu(engine, shape, shape.channels, summed)?;
+                let stage = call.stage(0, pixels(shape));
+                let effort = self.effort(family, channels, shape, kinds);
+                let stage = stage.on(effort.threads_now());
+                let to = (dst, shape.channels);
+                engine.run_masked(family, &self.known(*mask), src, to, coverage, &stage)?;
+            }
+            #[cfg(feature = "gpu")]
+            On::Gpu(gpus) => {
+                let reach = |rows: usize| call.reach((rows * shape.width) as u64);
+                self.run_known_on_gpu(gpus, (src, mask), dst, coverage, reach)?;
+            }
+        }
         launched.note(Ran::Masked);
-        ran::keep(Some(Device::Cpu), [(self.number, &launched)].into_iter());
+        let place = if self.device == Device::Auto { Some(Device::Cpu) } else { None };
+        ran::keep(place, [(self.number, &launched)].into_iter());
         call.reach(pixels(shape))
     }
 
@@ -161,38 +172,13 @@ impl Plan {
         self.border == Border::None || self.unknown.nan != Nan::Spread && has_nan
     }
 
-    /// Whether GPUs have a kernel for pixels of this type: none weighs what may be unknown.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there are no kernels"))]
-    pub(super) fn has_kernel(&self, source: Scalar) -> bool {
-        !self.is_masked(source)
-    }
-
     /// # Errors
-    /// [`Error::Parameter`] if they have none.
-    #[cfg(feature = "gpu")]
-    pub(super) fn check_has_kernel(&self, source: Scalar) -> Result<()> {
-        if self.has_kernel(source) { Ok(()) } else { Err(self.only_on_cpu()) }
-    }
-
-    /// # Errors
-    /// [`Error::Parameter`] for a gradient, and for a plan that was built for a GPU.
-    fn check_masked_on_cpu(&self) -> Result<()> {
+    /// [`Error::Parameter`] for a gradient, and as [`Plan::check_is_plain`].
+    pub(super) fn check_masked(&self) -> Result<()> {
         if let Some(gradient) = self.gradient {
             return Err(super::builder::no_gradient(gradient));
         }
-        match self.device {
-            Device::Auto | Device::Cpu => Ok(()),
-            _ => Err(self.only_on_cpu()),
-        }
-    }
-
-    fn only_on_cpu(&self) -> Error {
-        let expected = "cpu or auto for masks, border none, and nan ignore or fill";
-        Error::Parameter {
-            name: "device",
-            value: self.device.to_string(),
-            expected: expected.to_owned(),
-        }
+        self.check_is_plain()
     }
 
     /// Filters what is known without a mask, as a stage of a call.

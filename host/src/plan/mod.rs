@@ -14,6 +14,8 @@ mod light;
 mod masked;
 mod masked_f64;
 #[cfg(feature = "gpu")]
+mod masked_on_gpu;
+#[cfg(feature = "gpu")]
 mod on_device;
 pub(crate) mod place;
 mod processor;
@@ -203,7 +205,9 @@ impl Plan {
         gpus: &OnGpus,
         engine: &crate::gpu::engine::Engine,
     ) -> Result<Prepared> {
-        self.check_has_kernel(problem.source)?;
+        if self.is_masked(problem.source) {
+            return self.prepare_known(problem, self.knows(), gpus, engine);
+        }
         if let Some(gradient) = self.gradient {
             return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
         }
@@ -265,10 +269,9 @@ impl Plan {
         }
         let kinds = self.summed((source, target));
         let mut candidates = self.problem_for(shape, shape.channels, kinds, place).candidates();
-        if self.is_light() {
-            let all = candidates.iter_mut().filter_map(|candidate| candidate.predicted.as_mut());
-            all.for_each(|time| *time = time.mul_f64(self.times_light()));
-        }
+        let times = self.times_light() * self.times_masked(source);
+        let all = candidates.iter_mut().filter_map(|candidate| candidate.predicted.as_mut());
+        all.for_each(|time| *time = time.mul_f64(times));
         candidates
     }
 

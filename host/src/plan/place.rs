@@ -180,8 +180,7 @@ impl Auto {
         job: &CallSize,
         mut work: impl FnMut(Where) -> Result<T>,
     ) -> Result<T> {
-        let no_kernel = plans.iter().any(|(plan, _)| !plan.has_kernel(job.kinds.0));
-        if no_kernel || opening::failure().is_some() || job.load.pictures == 0.0 {
+        if opening::failure().is_some() || job.load.pictures == 0.0 {
             return work(Where::Cpu);
         }
         let forecast = self.forecast(plans, job);
@@ -406,7 +405,7 @@ impl Plan {
     }
 
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run
-    /// there, or if a GPU has no kernel for the plan.
+    /// there.
     fn predicted(
         &self,
         place: Place,
@@ -414,9 +413,6 @@ impl Plan {
         kinds: (Scalar, Scalar),
         channels: Channels,
     ) -> Option<f64> {
-        if !self.has_kernel(kinds.0) && !place.is_cpu() {
-            return None;
-        }
         let problem = self.problem_for(shape, channels.of(shape), self.summed(kinds), place);
         if self.gradient.is_some() || channels == Channels::Weighted && !self.is_light() {
             return Some(problem.time_of_direct().as_secs_f64());
@@ -425,7 +421,8 @@ impl Plan {
             Some(variant) => takes(&problem, variant).then(|| problem.time_of(variant)),
             None => problem.candidates().first().and_then(|candidate| candidate.predicted),
         };
-        time.map(|time| self.times_light() * time.as_secs_f64())
+        let times = self.times_light() * self.times_masked(kinds.0);
+        time.map(|time| times * time.as_secs_f64())
     }
 
     /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran:

@@ -202,17 +202,13 @@ def _torch(dtype):
     return getattr(torch, np.dtype(dtype).name)
 
 
-def on_device(plan, image, out, axis, dtype, library, layout=None):
-    """Filters a device array in its library's current stream.
-
-    If the library has none, waits for pending work before the call and for the result after it.
-    """
+def pair(plan, image, out, axis, dtype, library, layout=None):
+    """Describe a device array of a library and the output for it, and return both and the output."""
     if not plan.device.startswith("gpu"):
         raise ValueError(f"the image is in GPU memory and the plan's device is {plan.device}: build it with device='gpu'")
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
-    name = getattr(library, "__name__", None)
-    source = _Foreign(image, name, plan)
+    source = _Foreign(image, getattr(library, "__name__", None), plan)
     if layout is not None:
         _layouts.checked(layout, len(source.described[2]), axis)
         # The channels' place in a new array; the images of "nhw" lie as planes do.
@@ -228,14 +224,37 @@ def on_device(plan, image, out, axis, dtype, library, layout=None):
     if target.described[2] != source.described[2]:
         shapes = f"the image's shape is {source.described[2]} and the output's {target.described[2]}"
         raise ValueError(f"{shapes}: they must be the same")
+    return source, target, result
+
+
+def beside(array, source):
+    """Describe a device array that a call uses beside the image."""
+    foreign = _Foreign(array, type(array).__module__.partition(".")[0], None, source)
+    if foreign.device != source.device:
+        raise ValueError(f"the image is on GPU {source.device}, and an array beside it on GPU {foreign.device}")
+    return foreign
+
+
+def returned(result, out, library):
+    """The result as an array of the image's library."""
+    name = getattr(library, "__name__", None)
+    if out is None and name not in ("torch", "cupy", "apron") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack(result)
+    return result
+
+
+def on_device(plan, image, out, axis, dtype, library, layout=None):
+    """Filters a device array in its library's current stream.
+
+    If the library has none, waits for pending work before the call and for the result after it.
+    """
+    source, target, result = pair(plan, image, out, axis, dtype, library, layout)
     described = [source.described, target.described]
     if layout is not None:
         axis = None
         described = [(*array[:2], *_layouts.described(*array[2:], layout)) for array in described]
     _apron.enqueue(plan, source.device, *described, axis, source.stream, source.owner)
-    if out is None and name not in ("torch", "cupy", "apron") and hasattr(library, "from_dlpack"):
-        return library.from_dlpack(result)
-    return result
+    return returned(result, out, library)
 
 
 def from_dlpack(array):

@@ -1,9 +1,12 @@
 """Calls of a plan with a mask, and with NumPy's masked arrays."""
 
+import sys
+
 import numpy as np
 
+from . import _apron, _arrays
 from ._arrays import _PIL, stored
-from ._inputs import as_array
+from ._inputs import as_array, check, is_on_device
 
 #: The types that plans take as they are, and those of masks.
 _OWN = {np.dtype(kind) for kind in ("u1", "u2", "f2", "f4")}
@@ -12,6 +15,8 @@ _BYTES, _FLOATS = np.dtype("u1"), np.dtype("f4")
 
 def call(plan, image, out, axis, dtype, mask, weights):
     """``plan(image, out, axis=axis, dtype=dtype, mask=mask, weights=weights)``."""
+    if is_on_device(image):
+        return _on_device(plan, image, out, axis, dtype, mask, weights)
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     if out is not None and not isinstance(out, np.ndarray):
@@ -56,6 +61,53 @@ def call(plan, image, out, axis, dtype, mask, weights):
     return out
 
 
+def _on_device(plan, image, out, axis, dtype, mask, weights):
+    """The same for a device array, in its library's current stream."""
+    check(image, "image")
+    _check_alpha(plan)
+    library = sys.modules.get(type(image).__module__.partition(".")[0])
+    source, target, result = _arrays.pair(plan, image, out, axis, dtype, library)
+    beside = [None if array is None else _arrays.beside(array, source) for array in (_of_device(mask), weights)]
+    if weights is not None:
+        beside[1].check_output(source, "image")
+        if beside[1].described[1] != "<f4":
+            raise TypeError(f"weights is of type {beside[1].described[1]}: float32 is needed")
+    mask, weights = (None if foreign is None else foreign.described for foreign in beside)
+    arrays = source.described, mask, target.described, weights
+    _apron.enqueue_masked(plan, source.device, arrays, axis, source.stream, source.owner)
+    return _arrays.returned(result, out, library)
+
+
+def _of_device(mask):
+    """A mask in GPU memory, as bytes or float32."""
+    if mask is None:
+        return None
+    if not is_on_device(mask):
+        raise TypeError("the image is in GPU memory and the mask in host memory: pass a device array")
+    kind = np.dtype(str(mask.dtype).removeprefix("torch."))
+    if kind in (_BYTES, _FLOATS):
+        return mask
+    if kind.kind not in "bf":
+        raise TypeError(f"the mask is of type {kind}: bool, uint8 or weights as floating-point numbers are needed")
+    return _cast(mask, "uint8") * 255 if kind.kind == "b" else _cast(mask, "float32")
+
+
+def _cast(array, name):
+    """A copy of a device array as another type, by its library."""
+    if type(array).__module__.partition(".")[0] == "torch":
+        import torch
+
+        return array.to(getattr(torch, name))
+    if hasattr(array, "astype"):
+        return array.astype(name)
+    raise TypeError(f"the mask is of type {array.dtype}, which its library does not convert: pass {name}")
+
+
+def _check_alpha(plan):
+    if plan.alpha not in (None, "filter"):
+        raise ValueError(f"alpha is {plan.alpha}: with a mask, filter is needed; pass the alpha channel as the mask")
+
+
 def _check(values, out, axis, plan):
     """Refuse shapes, axes and modes that a masked call does not have."""
     if values.ndim not in (2, 3):
@@ -68,8 +120,7 @@ def _check(values, out, axis, plan):
         raise ValueError(f"the image's shape is {values.shape} and the output's {out.shape}: they must be the same")
     if out is not None and not out.flags.writeable:
         raise ValueError("the output array is read-only: pass one that can be written")
-    if plan.alpha not in (None, "filter"):
-        raise ValueError(f"alpha is {plan.alpha}: with a mask, filter is needed; pass the alpha channel as the mask")
+    _check_alpha(plan)
 
 
 def _check_weights(weights, values):

@@ -16,10 +16,11 @@
 use std::ops::Range;
 
 use gpu_kernels::border::REPLICATE;
+use gpu_kernels::divisor::{Divisor, ratio};
 
-use super::exact::Exact;
+use super::exact;
 use super::sums::{self, Ordered, Orders};
-use super::{Job, Known};
+use super::{Job, Known, Weighing};
 use crate::cpu::share::share;
 use crate::cpu::{Engine, weighted_bytes};
 use crate::image::{Image, ImageViewMut, Pixel, Shape};
@@ -37,20 +38,20 @@ const COLUMNS: usize = 64;
 impl Engine {
     pub(super) fn run_masked_bytes(
         &self,
-        (family, rule): (Family, Rule),
+        family: Family,
         job: &Job<'_, u8>,
         dst: &mut ImageViewMut<'_, u8>,
         coverage: &mut Coverage<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let shape = job.src.shape();
+        let (shape, rule) = (job.src.shape(), Rule::of(&self.taps.filter));
         let is_whole = match job.known.mask {
             Mask::Bytes(view) => {
                 (0..shape.height).all(|y| view.row(y).iter().all(|&byte| byte == 0 || byte == 255))
             }
             _ => true,
         };
-        let values = (family, rule);
+        let values = Weighing { family, rule, of_bytes: true };
         if rule != Rule::Sum {
             if coverage.weights.is_some() || coverage.known.is_some() {
                 self.masked_values(values, job, dst, coverage, stage)?;
@@ -58,7 +59,7 @@ impl Engine {
             return self.averages(values, job, dst, stage);
         }
         if !is_whole {
-            return self.masked_values(values, job, dst, coverage, stage);
+            return self.sums_of_parts(values, job, dst, coverage, stage);
         }
         // Which results are known, and then the sums of bytes.
         let mut known = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
@@ -90,10 +91,64 @@ impl Engine {
         Ok(())
     }
 
+    /// Sums of pixels that are known in part: by sums in f32, and exactly where these leave a byte
+    /// open.
+    fn sums_of_parts(
+        &self,
+        weighing: Weighing,
+        job: &Job<'_, u8>,
+        dst: &mut ImageViewMut<'_, u8>,
+        coverage: &mut Coverage<'_>,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let (shape, window, filter) = (job.src.shape(), self.window(), &self.taps.filter);
+        let family = match weighing.family {
+            Family::Fourier => Family::Separable,
+            family => family,
+        };
+        let weighing = Weighing { family, ..weighing };
+        let mut values = Image::<f32>::zeroed(shape.width, shape.height, shape.channels)?;
+        let mut known = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
+        let mut given = coverage.known.take();
+        let weights = coverage.weights.as_mut().map(ImageViewMut::reborrow);
+        let mut both = Coverage { weights, known: Some(known.view_mut()) };
+        self.masked_values(weighing, job, &mut values.view_mut(), &mut both, stage)?;
+        // A rounding for each tap, for the products and for the factors of taps.
+        let roundings = (filter.cols() * filter.rows() + 8) as f64;
+        let error = (255.0 * filter.weight() * roundings) as f32 * (f32::EPSILON / 2.0);
+        let whole = &filter.byte_filter()?.whole;
+        let divisor = Divisor::from(whole.divisor);
+        let row_len = shape.row_len();
+        let lines = values.as_slice().chunks_exact(row_len);
+        let lines = lines.zip(known.as_slice().chunks_exact(row_len));
+        for (y, (out, (values, known))) in rows(dst).zip(lines).enumerate() {
+            for (at, (out, (&value, &known))) in
+                out.iter_mut().zip(values.iter().zip(known)).enumerate()
+            {
+                *out = u8::from_f32(value);
+                let is_open = u8::from_f32(value - error) != u8::from_f32(value + error);
+                if is_open && known != 0 {
+                    let place = (at / shape.channels, y, at % shape.channels);
+                    let pair = |row: usize, col: usize| job.pair(&window, place, (row, col));
+                    let [sum, _] = exact::sums(whole, (window.cols, window.rows), pair);
+                    *out = divisor.byte_of_parts(sum, 255) as u8;
+                }
+            }
+            window.restore(&job.src, job.filtered, &(0..shape.width), y, out);
+        }
+        if let Some(given) = &mut given {
+            rows(given)
+                .zip(known.as_slice().chunks_exact(row_len))
+                .for_each(|(out, known)| out.copy_from_slice(known));
+        }
+        coverage.known = given;
+        Ok(())
+    }
+
     /// Averages, and other quotients.
     fn averages(
         &self,
-        (family, rule): (Family, Rule),
+        Weighing { family, rule, .. }: Weighing,
         job: &Job<'_, u8>,
         dst: &mut ImageViewMut<'_, u8>,
         stage: &Stage<'_>,
@@ -158,6 +213,27 @@ impl Job<'_, u8> {
         }
     }
 
+    /// The product of a pixel and its weight, and the weight, under a cell of the window over
+    /// column `x` and row `y`.
+    fn pair(
+        &self,
+        window: &Window,
+        (x, y, channel): (usize, usize, usize),
+        (row, col): (usize, usize),
+    ) -> [i64; 2] {
+        let Shape { width, height, channels } = self.src.shape();
+        let [value, weight] = match window.row(y, row, height).zip(window.column(x, col, width)) {
+            Some((y, x)) => {
+                let bytes = self.bytes((x, y));
+                let weight = bytes[channel * bytes.len() / channels];
+                [self.src.row(y)[x * channels + channel], weight]
+            }
+            None if self.known.outside() == 0.0 => [0, 0],
+            None => [window.border_value as u8, 255],
+        };
+        [i64::from(value) * i64::from(weight), i64::from(weight)]
+    }
+
     /// The bytes of a mask for a pixel.
     fn bytes(&self, (x, y): (usize, usize)) -> &[u8] {
         match &self.known.mask {
@@ -207,11 +283,28 @@ impl Quotients<'_> {
 
     /// Computes the results of a band that begins at row `top`, where a pixel is unknown.
     fn band(&self, memory: &mut Memory, top: usize, rows: &mut [&mut [u8]]) -> Result<()> {
-        let width = self.job.src.shape().width;
         if (top..top + rows.len() + self.window.rows - 1).all(|line| self.is_clean(line)) {
             return Ok(());
         }
-        self.touch(memory, top, rows.len());
+        let channels = self.job.src.shape().channels;
+        // A mask with one channel weighs all colours of a copy.
+        let together = channels / self.job.known.mask.channels().unwrap_or(1);
+        for channel in (0..channels).step_by(together) {
+            self.channels(memory, channel..channel + together, top, rows)?;
+        }
+        Ok(())
+    }
+
+    /// The same, of some channels, whose pixels are known together.
+    fn channels(
+        &self,
+        memory: &mut Memory,
+        channels: Range<usize>,
+        top: usize,
+        rows: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let width = self.job.src.shape().width;
+        self.touch(memory, channels.start, top, rows.len());
         let is_touched = |block: usize| {
             let columns = block * COLUMNS..width.min((block + 1) * COLUMNS);
             memory.touched.chunks_exact(width).any(|row| row[columns.clone()].contains(&true))
@@ -225,15 +318,16 @@ impl Quotients<'_> {
             while let Some(next) = (end..blocks.len().min(end + gap)).find(|&next| blocks[next]) {
                 end = next + 1;
             }
-            self.part(memory, first * COLUMNS..width.min(end * COLUMNS), top, rows)?;
+            let columns = first * COLUMNS..width.min(end * COLUMNS);
+            self.part(memory, (columns, channels.clone()), top, rows)?;
             block = end;
         }
         Ok(())
     }
 
-    /// Finds the touched results of some rows.
-    fn touch(&self, memory: &mut Memory, top: usize, rows: usize) {
-        let (window, Shape { width, height, .. }) = (&self.window, self.job.src.shape());
+    /// Finds the touched results of some rows, of a channel.
+    fn touch(&self, memory: &mut Memory, channel: usize, top: usize, rows: usize) {
+        let (window, Shape { width, height, channels }) = (&self.window, self.job.src.shape());
         let under: Vec<_> =
             (0..width + window.cols - 1).map(|at| window.column(at, 0, width)).collect();
         memory.counts.clear();
@@ -246,8 +340,7 @@ impl Quotients<'_> {
             let row = window.row(line, 0, height).map(|y| self.job.mask_row(y));
             for (count, &column) in counts.iter_mut().zip(&under) {
                 let is_unknown = match row.zip(column) {
-                    Some((Some((row, 1)), x)) => row[x] != 255,
-                    Some((Some((row, n)), x)) => row[x * n..(x + 1) * n].iter().any(|&b| b != 255),
+                    Some((Some((row, n)), x)) => row[x * n + channel * n / channels] != 255,
                     Some((None, _)) => false,
                     None => self.none,
                 };
@@ -274,11 +367,11 @@ impl Quotients<'_> {
         }
     }
 
-    /// Computes the touched results in some columns.
+    /// Computes the touched results in some columns, of some channels.
     fn part(
         &self,
         memory: &Memory,
-        columns: Range<usize>,
+        (columns, part): (Range<usize>, Range<usize>),
         top: usize,
         rows: &mut [&mut [u8]],
     ) -> Result<()> {
@@ -289,21 +382,15 @@ impl Quotients<'_> {
         else {
             return Ok(());
         };
-        let of_mask = self.job.known.mask.channels().unwrap_or(1);
-        // A mask with one channel weighs all colours of a copy.
-        let together = channels / of_mask;
-        for channel in (0..channels).step_by(together) {
-            let part = channel..channel + together;
-            let found = self.quotients(&columns, (top + first, last - first + 1), part.clone())?;
-            let Shape { width: wide, channels: many, .. } = found.shape();
-            for (row, out) in rows.iter_mut().enumerate().take(last + 1).skip(first) {
-                let line = row - first + self.window.anchor_y;
-                let from = &found.as_slice()[(line * wide + self.window.anchor_x) * many..];
-                let out = &mut out[columns.start * channels..columns.end * channels];
-                let pixels = out.chunks_exact_mut(channels).zip(from.chunks_exact(many));
-                for ((out, from), _) in pixels.zip(in_row(row)).filter(|(_, touched)| **touched) {
-                    out[part.clone()].copy_from_slice(&from[..many - 1]);
-                }
+        let found = self.quotients(&columns, (top + first, last - first + 1), part.clone())?;
+        let Shape { width: wide, channels: many, .. } = found.shape();
+        for (row, out) in rows.iter_mut().enumerate().take(last + 1).skip(first) {
+            let line = row - first + self.window.anchor_y;
+            let from = &found.as_slice()[(line * wide + self.window.anchor_x) * many..];
+            let out = &mut out[columns.start * channels..columns.end * channels];
+            let pixels = out.chunks_exact_mut(channels).zip(from.chunks_exact(many));
+            for ((out, from), _) in pixels.zip(in_row(row)).filter(|(_, touched)| **touched) {
+                out[part.clone()].copy_from_slice(&from[..many - 1]);
             }
         }
         Ok(())
@@ -381,12 +468,9 @@ impl Quotients<'_> {
         let to = &mut values.view_mut();
         sums::run((self.engine.isa, window), orders, &job, to, &mut coverage, &call.stage(0, 0))?;
 
-        let exact = Exact {
-            whole: &self.engine.taps.filter.byte_filter()?.whole,
-            window: &window,
-            copy: copy.view(),
-            empty: u8::from_f32(self.job.known.unknown.result as f32),
-        };
+        let whole = &self.engine.taps.filter.byte_filter()?.whole;
+        let (cells, copy) = ((window.cols, window.rows), copy.view());
+        let empty = u8::from_f32(self.job.known.unknown.result as f32);
         // Each sum is off by a rounding for each tap and each product, and so is its divisor.
         let error = 255.0 * 2.0 * (orders.taps.taps() + 8) as f32 * (f32::EPSILON / 2.0);
         let least = LITTLE * orders.taps.ones();
@@ -405,14 +489,20 @@ impl Quotients<'_> {
                 let rest = (value - (value as i32) as f32 - 0.5).abs();
                 if weight == 0.0 {
                     // No tap is negative, so none of a known pixel is greater than 0.
-                    *out = exact.empty;
+                    *out = empty;
                 } else if weight > least && rest > error {
                     *out = u8::from_f32(value);
                 } else if left == 0 {
                     return Ok(None);
                 } else {
                     left -= 1;
-                    *out = exact.byte((anchor_x + at / few, y), at % few);
+                    let pair = |row: usize, col: usize| {
+                        let pixel = &copy.row(y - anchor_y + row)[(at / few + col) * channels..];
+                        let weight = i64::from(pixel[few]);
+                        [i64::from(pixel[at % few]) * weight, weight]
+                    };
+                    let [sum, below] = exact::sums(whole, cells, pair);
+                    *out = if below == 0 { empty } else { ratio(sum, below) as u8 };
                 }
             }
         }

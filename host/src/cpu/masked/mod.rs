@@ -44,14 +44,14 @@ impl<S: Pixel> Job<'_, S> {
     /// Channels of the sums of weights: those of the mask, if it says it all.
     fn weights(&self) -> usize {
         let channels = self.src.shape().channels;
-        if self.known.unknown.is_nan::<S>() {
+        if self.known.unknown.is_nan(S::SCALAR) {
             return channels;
         }
         self.known.mask.channels().unwrap_or(channels)
     }
 
     fn weigh(&self, alone: bool) -> Weigh<'_> {
-        let nan = self.known.unknown.is_nan::<S>();
+        let nan = self.known.unknown.is_nan(S::SCALAR);
         Weigh { mask: self.known.mask, nan, outside: self.known.outside(), alone }
     }
 
@@ -65,7 +65,7 @@ impl<S: Pixel> Job<'_, S> {
         mut known: Option<&mut [u8]>,
     ) {
         let channels = self.src.shape().channels;
-        let (mask, nan) = (&self.known.mask, self.known.unknown.is_nan::<S>());
+        let (mask, nan) = (&self.known.mask, self.known.unknown.is_nan(S::SCALAR));
         let of_mask = mask.channels().unwrap_or(1);
         own.resize(columns.len() * of_mask, 1.0);
         mask.row(y, columns.start * of_mask, own);
@@ -173,6 +173,12 @@ impl Vectorized for Make<'_> {
     }
 }
 
+/// The sum of a filter's taps in f32, in the order of a family.
+#[cfg(feature = "gpu")]
+pub(crate) fn sum_of_taps(filter: &crate::Filter, family: Family) -> Result<f32> {
+    Ok(Ordered::new(crate::simd::Isa::fastest(), &Taps::new(filter), family)?.ones())
+}
+
 impl Engine {
     /// Filters the first `filtered` channels over their known pixels and copies the others. It is a
     /// `stage` of a call, which may end it.
@@ -185,43 +191,61 @@ impl Engine {
         coverage: &mut Coverage<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let rule = Rule::of(&self.taps.filter);
         if (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8)
             && !matches!(known.mask, Mask::Weights(_))
         {
             let job = Job { known, src: src.typed(), filtered };
-            return self.run_masked_bytes((family, rule), &job, &mut dst.typed(), coverage, stage);
+            return self.run_masked_bytes(family, &job, &mut dst.typed(), coverage, stage);
         }
+        let rule = Rule::of(&self.taps.filter);
+        let weighing = Weighing { family, rule, of_bytes: false };
         with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
             let job = Job { known, src: src.typed::<S>(), filtered };
-            self.masked_values::<S, D>((family, rule), &job, &mut dst.typed(), coverage, stage)
+            self.masked_values::<S, D>(weighing, &job, &mut dst.typed(), coverage, stage)
         }))
     }
 
     /// Sums in f32.
     fn masked_values<S: Pixel, D: Pixel>(
         &self,
-        (family, rule): (Family, Rule),
+        weighing: Weighing,
         job: &Job<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         coverage: &mut Coverage<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
+        let Weighing { family, rule, .. } = weighing;
         if family == Family::Fourier {
-            return spectra::run(self, rule, job, dst, coverage, stage);
+            return spectra::run(self, weighing, job, dst, coverage, stage);
         }
-        let magnitudes = match rule {
-            Rule::Average => None,
-            _ => Some(self.magnitudes()?),
-        };
         let of = |taps| Ordered::new(self.isa, taps, family);
-        let orders =
-            Orders { rule, taps: of(&self.taps)?, magnitudes: magnitudes.map(of).transpose()? };
+        let taps = of(self.taps_of(weighing)?)?;
+        let magnitudes = self.magnitudes(weighing)?.map(of).transpose()?;
+        let orders = Orders { rule, taps, magnitudes };
         sums::run((self.isa, self.window()), &orders, job, dst, coverage, stage)
     }
 
-    /// The taps' magnitudes.
-    fn magnitudes(&self) -> Result<&Taps> {
-        crate::memory::once(&self.magnitudes, || Ok(Taps::new(&self.taps.filter.magnitudes()?)))
+    /// The taps of sums.
+    fn taps_of(&self, weighing: Weighing) -> Result<&Taps> {
+        if weighing.of_bytes { Ok(&self.bytes()?.taps) } else { Ok(&self.taps) }
     }
+
+    /// Their magnitudes, where the rule needs them.
+    fn magnitudes(&self, weighing: Weighing) -> Result<Option<&Taps>> {
+        if weighing.rule == Rule::Average {
+            return Ok(None);
+        }
+        let taps = self.taps_of(weighing)?;
+        let made = &self.magnitudes[usize::from(weighing.of_bytes)];
+        crate::memory::once(made, || Ok(Taps::new(&taps.filter.magnitudes()?))).map(Some)
+    }
+}
+
+/// How sums are made.
+#[derive(Clone, Copy)]
+struct Weighing {
+    family: Family,
+    rule: Rule,
+    /// Whether bytes are made of bytes, whose taps are whole numbers over a divisor.
+    of_bytes: bool,
 }

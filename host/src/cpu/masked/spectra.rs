@@ -4,8 +4,9 @@
 //! not be small beside the sum of taps: where it is, all sums are taken tap by tap, in f64
 //! ([`LITTLE`]).
 
-use super::{Job, Results};
-use crate::Result;
+use gpu_kernels::border::{REPLICATE, copies};
+
+use super::{Job, Results, Weighing};
 use crate::cpu::share::share;
 use crate::cpu::taps::Taps;
 use crate::cpu::{Engine, bands, fourier};
@@ -13,6 +14,7 @@ use crate::image::{Image, ImageViewMut, Pixel, Shape};
 use crate::mask::{Coverage, Nan, Rule, rows_of};
 use crate::progress::Stage;
 use crate::window::Window;
+use crate::{Filter, Result};
 
 /// Results with less than this part of the taps' weight are summed tap by tap. Elsewhere, a
 /// quotient's error is at most 16 times that of spectra.
@@ -29,7 +31,7 @@ struct Sums {
 /// Filters an image as [`Engine::run_masked`] says.
 pub(super) fn run<S: Pixel, D: Pixel>(
     engine: &Engine,
-    rule: Rule,
+    weighing: Weighing,
     job: &Job<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
     coverage: &mut Coverage<'_>,
@@ -41,7 +43,12 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let mut weights = Image::zeroed(width, height, few)?;
     weigh(engine, job, (&mut products, &mut weights), stage)?;
     let outside = job.known.outside();
-    let plain = engine.window();
+    // What a border copies is restored in the results alone.
+    let border = match engine.window().border {
+        border if copies(border) => REPLICATE,
+        border => border,
+    };
+    let plain = Window { border, ..engine.window() };
     let of_weights = Window { border_value: outside, ..plain };
     let filtered = |taps: &Taps, window: &Window, image: &Image<f32>| -> Result<Image<f32>> {
         let Shape { channels, .. } = image.shape();
@@ -51,24 +58,24 @@ pub(super) fn run<S: Pixel, D: Pixel>(
         fourier::run(engine.isa, (window, dense), &spectra, None, &image.view(), to, stage)?;
         Ok(sums)
     };
+    let (rule, taps) = (weighing.rule, engine.taps_of(weighing)?);
+    let magnitudes = engine.magnitudes(weighing)?;
     let sums = Sums {
-        products: filtered(&engine.taps, &plain, &products)?,
-        magnitudes: match rule {
-            Rule::Average => None,
-            _ => Some(filtered(engine.magnitudes()?, &of_weights, &weights)?),
-        },
-        weights: filtered(&engine.taps, &of_weights, &weights)?,
+        products: filtered(taps, &plain, &products)?,
+        magnitudes: magnitudes.map(|taps| filtered(taps, &of_weights, &weights)).transpose()?,
+        weights: filtered(taps, &of_weights, &weights)?,
     };
     let greatest = weights.as_slice().iter().fold(0.0f32, |most, &weight| most.max(weight));
     let finish = Finish {
         engine,
+        filter: &taps.filter,
         rule,
         job,
         window: of_weights,
         columns: (0..width + of_weights.cols - 1)
             .map(|at| of_weights.column(at, 0, width))
             .collect(),
-        ones: [engine.taps.filter.sum_of_taps(), engine.taps.filter.weight()].map(|sum| sum as f32),
+        ones: [taps.filter.sum_of_taps(), taps.filter.weight()].map(|sum| sum as f32),
         greatest,
         from: (&products, &weights),
         sums: &sums,
@@ -122,6 +129,7 @@ struct Memory {
 /// What makes results of the sums.
 struct Finish<'a, S> {
     engine: &'a Engine,
+    filter: &'a Filter,
     rule: Rule,
     job: &'a Job<'a, S>,
     /// The window over the weights.
@@ -239,7 +247,7 @@ impl<S: Pixel> Finish<'_, S> {
         for r in 0..self.window.rows {
             let row = self.window.row(y, r, height);
             for (c, &column) in columns.iter().enumerate() {
-                let tap = self.engine.taps.filter.tap(r, c);
+                let tap = self.filter.tap(r, c);
                 let [product, weight] = row.zip(column).map_or(outside, |(y, x)| {
                     let at = y * width + x;
                     let weight = weights[at * few + channel * few / channels];

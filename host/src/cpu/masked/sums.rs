@@ -190,10 +190,10 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     // Weights come from the mask alone, unless the pixels say something too.
     let (window, weigh) = (Window { border_value: 0.0, ..window }, Some(job.weigh(true)));
     match job.known.mask {
-        Mask::Bytes(src) if !job.known.unknown.is_nan::<S>() => {
+        Mask::Bytes(src) if !job.known.unknown.is_nan(S::SCALAR) => {
             call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None })
         }
-        Mask::Weights(src) if !job.known.unknown.is_nan::<S>() => {
+        Mask::Weights(src) if !job.known.unknown.is_nan(S::SCALAR) => {
             call.weighted(&Frame { isa, window, src, dst: nowhere(), filtered, weigh, light: None })
         }
         _ => {
