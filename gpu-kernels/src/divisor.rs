@@ -70,7 +70,7 @@ impl Divisor {
         if sum > (most >> up) as i128 { most } else { (sum as i32) << up }
     }
 
-    /// The byte of a sum whose numbers are so many times too great: from 1 to 2^16. The sum is below
+    /// The byte of a sum that is `parts` times too great, from 1 to 2^16 times. The sum is below
     /// 2^100 in magnitude.
     #[inline(always)]
     pub fn byte_of_parts(&self, sum: i128, parts: i128) -> u32 {

@@ -16,6 +16,7 @@
 //! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |
 //! | weighted | `weighted.rs` | colours weighted by alpha |
 //! | light | `light.rs` | decodes values to light before another kernel, encodes its sums |
+//! | known pixels | `known.rs` | weighs values before another kernel, divides its sums |
 //! | arrays | `arrays.rs` | sums in f64 over arrays of any number of dimensions, with the CPU's bits |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!

@@ -340,7 +340,7 @@ impl Plan {
     ///     v/255; or weights as floating-point numbers. Rows and columns, or the image's shape. A
     ///     result is ``sum(w m p) / sum(w m)`` for taps that sum to 1, and ``sum(w m p)`` for
     ///     others. The masked elements of a NumPy masked array are unknown too, and then the result
-    ///     is a masked array. The mask is where the image is: in host memory, or on its GPU. Weights
+    ///     is a masked array. The mask is where the image is, in host memory or on its GPU. Weights
     ///     on a GPU are not checked.
     /// weights : array, optional
     ///     A float32 array of the image's shape, which gets ``sum(w m)``.
