@@ -176,58 +176,6 @@ impl Engine {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<Ran> {
-        let split = prepared.launcher.inside().and_then(|inside| {
-            let (middle, edges) = self.split(src.shape(), part)?;
-            Some((inside, middle, edges))
-        });
-        let Some((inside, middle, edges)) = split else {
-            return self.enqueue_part(prepared, src, dst, part, stream);
-        };
-        self.enqueue_part(inside, src, dst, &middle, stream)?;
-        for edge in edges.iter().filter(|edge| !edge.rows.is_empty() && !edge.columns.is_empty()) {
-            self.enqueue_part(prepared, src, dst, edge, stream)?;
-        }
-        Ok(prepared.ran)
-    }
-
-    /// The part whose windows lie inside the image, and what is above, below, left and right of it;
-    /// `None` if it is so small that launches for five parts take longer than those for one.
-    fn split(&self, shape: Shape, part: &Part) -> Option<(Part, [Part; 4])> {
-        /// Results from which it is worth it, on an H200.
-        const WORTH_IT: usize = 1 << 22;
-        let Window { cols, rows, anchor_x, anchor_y } = self.window;
-        let inside = |range: &Range<usize>, anchor: i32, len: i32, all: usize| {
-            let end = (all + anchor as usize + 1).saturating_sub(len as usize);
-            range.start.max(anchor as usize)..range.end.min(end)
-        };
-        let columns = inside(&part.columns, anchor_x, cols, shape.width);
-        let rows = inside(&part.rows, anchor_y, rows, shape.height);
-        if columns.len().saturating_mul(rows.len()).saturating_mul(part.filtered) < WORTH_IT {
-            return None;
-        }
-        let cut = |columns: &Range<usize>, rows: Range<usize>| Part {
-            columns: columns.clone(),
-            rows,
-            ..part.clone()
-        };
-        let edges = [
-            cut(&part.columns, part.rows.start..rows.start),
-            cut(&part.columns, rows.end..part.rows.end),
-            cut(&(part.columns.start..columns.start), rows.clone()),
-            cut(&(columns.end..part.columns.end), rows.clone()),
-        ];
-        Some((cut(&columns, rows), edges))
-    }
-
-    /// As [`Engine::enqueue`], by one kernel.
-    fn enqueue_part(
-        &self,
-        prepared: &Prepared,
-        src: &DeviceView<'_>,
-        dst: &mut DeviceViewMut<'_>,
-        part: &Part,
-        stream: &mut Stream,
-    ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
         self.gpu.same("the stream", stream.gpu())?;
         self.check(src, dst, part)?;

@@ -35,32 +35,17 @@ pub(crate) struct Knows {
     pub(crate) to: [Option<Plane>; 2],
 }
 
-/// The kernels for known pixels.
-#[derive(Debug)]
-pub(crate) struct Kernels {
-    /// For [`of_planes`](crate::problem::Problem::of_planes).
-    pub(crate) sums: Prepared,
-    /// For results under whose window all is known, if these can be told by their place.
-    pub(crate) inside: Option<Prepared>,
-}
-
 impl Knows {
     /// Whether bytes made of bytes are exact: not under weights in f32.
     fn is_exact(&self) -> bool {
         self.mask.is_none_or(|(mask, _)| mask.scalar == U8)
     }
-
-    /// Whether all pixels of this type inside the image are known, and nothing else is asked.
-    pub(crate) fn knows_inside(&self, source: Scalar) -> bool {
-        let is_plain = self.mask.is_none() && self.to.iter().all(Option::is_none);
-        is_plain && !self.unknown.is_nan(source) && self.unknown.nan != Nan::Fill
-    }
 }
 
-/// The launch for the known pixels of a picture. `ones` is the sum of the taps in the kernel's
-/// order.
+/// The launch for the known pixels of a picture. `sums` is a kernel for
+/// [`of_planes`](crate::problem::Problem::of_planes), and `ones` the sum of the taps in its order.
 pub(crate) fn prepare(
-    kernels: Kernels,
+    sums: Prepared,
     filter: &Filter,
     ones: f32,
     source: Scalar,
@@ -70,13 +55,13 @@ pub(crate) fn prepare(
     let weight = filter.weight() as f32;
     Prepared {
         ran: Ran::Masked,
-        launcher: Box::new(Launch { kernels, rule, ones, weight, is_nan, knows }),
+        launcher: Box::new(Launch { sums, rule, ones, weight, is_nan, knows }),
     }
 }
 
 #[derive(Debug)]
 struct Launch {
-    kernels: Kernels,
+    sums: Prepared,
     rule: Rule,
     /// The sums of the taps, and of their magnitudes.
     ones: f32,
@@ -90,7 +75,7 @@ impl Launcher for Launch {
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
         let images = job.planes / job.channels;
         let (all, of_weights) = (0..job.channels, self.of_weights(job));
-        let (pass, read) = (keep::left_out(job.pass), planes::read(&self.kernels.sums, job));
+        let (pass, read) = (keep::left_out(job.pass), planes::read(&self.sums, job));
         let (values, few) = (job.planes, images * of_weights);
         let (from, to) = (&read, &pass.region);
         let memory =
@@ -112,9 +97,9 @@ impl Launcher for Launch {
         // allocated memory.
         unsafe { stream.enqueue(known_weigh, grid, &(weighed, known))? };
         let [value, weight] = self.outside(pass.outside);
-        planes::sum(&self.kernels.sums, job, (products, sums), (job.channels, value), stream)?;
+        planes::sum(&self.sums, job, (products, sums), (job.channels, value), stream)?;
         if self.needs_below() {
-            planes::sum(&self.kernels.sums, job, (weights, below), (of_weights, weight), stream)?;
+            planes::sum(&self.sums, job, (weights, below), (of_weights, weight), stream)?;
         }
         self.results(job, (&plain, &known, sums), stream)?;
         keep::restore(job, stream)
@@ -124,26 +109,22 @@ impl Launcher for Launch {
         !self.knows.is_exact()
     }
 
-    fn inside(&self) -> Option<&Prepared> {
-        self.kernels.inside.as_ref()
-    }
-
     fn sums(&self) -> Option<&Prepared> {
-        Some(self.kernels.inside.as_ref().unwrap_or(&self.kernels.sums))
+        Some(&self.sums)
     }
 
     fn tiles(&self, filter: &Filter) -> Option<Tiles> {
-        self.kernels.sums.launcher.tiles(filter)
+        self.sums.launcher.tiles(filter)
     }
 
     fn scratch(&self) -> usize {
         /// Of the list of uncertain results.
         const LIST: usize = 1;
-        4 * size_of::<f32>() + LIST + self.kernels.sums.launcher.scratch()
+        4 * size_of::<f32>() + LIST + self.sums.launcher.scratch()
     }
 
     fn reserved(&self) -> u64 {
-        UncertainList::bytes(planes::LEAST_PLACES) + self.kernels.sums.launcher.reserved()
+        UncertainList::bytes(planes::LEAST_PLACES) + self.sums.launcher.reserved()
     }
 }
 
@@ -174,8 +155,7 @@ impl Launch {
         let Knows { unknown, mask, to, .. } = self.knows;
         let is_weight = |(mask, _): (Plane, u32)| mask.scalar != U8;
         let view = job.taps.filter();
-        let (relative, absolute) =
-            error::of_sums(view, planes::made(&self.kernels.sums, view), false);
+        let (relative, absolute) = error::of_sums(view, planes::made(&self.sums, view), false);
         Ok(Known {
             mask: mask.map_or(Plane::NONE, |(mask, _)| mask),
             weights: Plane::NONE,
