@@ -113,7 +113,7 @@ impl Job {
         parts.truncate(parts.len() - usize::from(accuracy.is_some()));
         ensure!(
             matches!(parts.len(), 3 | 4),
-            "a job is a filter, a size, one or two types, maybe an accuracy, and maybe light or none"
+            "a job is a filter, a size, one or two types, and maybe an accuracy, and light or none"
         );
         let filter = match parts[0].strip_prefix("random:") {
             Some(taps) => Form::Random.filter(taps.parse()?, true)?,

@@ -74,17 +74,7 @@ impl Mask<'_> {
             Self::Bytes(view) => view.shape(),
             Self::Weights(view) => view.shape(),
         };
-        let fits = (shape.width, shape.height) == (image.width, image.height)
-            && (shape.channels == 1 || shape.channels == image.channels);
-        if !fits {
-            let Shape { width, height, channels } = image;
-            let own = if channels == 1 { String::new() } else { format!(", or {image}") };
-            return Err(Error::Parameter {
-                name: "the mask's shape",
-                value: shape.to_string(),
-                expected: format!("{width}x{height}x1{own}, as the image's"),
-            });
-        }
+        check_shape(shape, image)?;
         let Self::Weights(view) = self else { return Ok(()) };
         let is_wrong = |weight: f32| !(0.0..f32::INFINITY).contains(&weight);
         for y in 0..shape.height {
@@ -102,6 +92,21 @@ impl Mask<'_> {
         }
         Ok(())
     }
+}
+
+/// # Errors
+/// [`Error::Parameter`] if a mask of this shape does not fit the image.
+pub(crate) fn check_shape(mask: Shape, image: Shape) -> Result<()> {
+    let Shape { width, height, channels } = image;
+    if (mask.width, mask.height) == (width, height) && [1, channels].contains(&mask.channels) {
+        return Ok(());
+    }
+    let own = if channels == 1 { String::new() } else { format!(", or {image}") };
+    Err(Error::Parameter {
+        name: "the mask's shape",
+        value: mask.to_string(),
+        expected: format!("{width}x{height}x1{own}, as the image's"),
+    })
 }
 
 /// The weight of a mask's byte.

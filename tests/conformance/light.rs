@@ -7,21 +7,12 @@ use apron::{
 use conformance::product::Gpu;
 use conformance::sample::Sample;
 use conformance::select::{BORDERS, Selection, seed};
-use conformance::suite::gpu_trial;
+use conformance::suite::quarters;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
-    let count: usize = match selection {
-        Selection::Full => 6000,
-        Selection::Small => 60,
-        Selection::Emulated => 400,
-    };
-    let quarter = |number| {
-        let name = format!("light::as_on_the_cpu_{number}::gpu");
-        gpu_trial(&name, gpu, move || as_on_the_cpu(number * count / 4..(number + 1) * count / 4))
-    };
-    (0..4).map(quarter).collect()
+    quarters("light::as_on_the_cpu", selection, gpu, as_on_the_cpu).collect()
 }
 
 /// Launches every entry for light at least once.

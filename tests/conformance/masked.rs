@@ -5,7 +5,7 @@ use apron::{Border, Coverage, Device, Filter, Image, Mask, Nan, Plan, Scalar, Sh
 use conformance::product::Gpu;
 use conformance::sample::Sample;
 use conformance::select::{BORDERS, Selection, seed};
-use conformance::suite::gpu_trial;
+use conformance::suite::quarters;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use oracle::{Order, Weighted, Whole, masked, masked_bytes};
@@ -27,15 +27,6 @@ const FILTERS: &[&str] = &[
 ];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
-    let count: usize = match selection {
-        Selection::Full => 6000,
-        Selection::Small => 60,
-        Selection::Emulated => 400,
-    };
-    let quarter = |number| {
-        let name = format!("masked::as_on_the_cpu_{number}::gpu");
-        gpu_trial(&name, gpu, move || as_on_the_cpu(number * count / 4..(number + 1) * count / 4))
-    };
     let on_cpu = vec![
         Trial::test("masked::bits", bits),
         Trial::test("masked::bytes", bytes),
@@ -43,7 +34,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         Trial::test("masked::doubles", doubles),
         Trial::test("masked::refused", refused),
     ];
-    (0..4).map(quarter).chain(on_cpu).collect()
+    quarters("masked::as_on_the_cpu", selection, gpu, as_on_the_cpu).chain(on_cpu).collect()
 }
 
 /// Launches every entry for known pixels at least once.

@@ -1,5 +1,7 @@
 //! Lists of problems as tests with names, once for the CPU and once for the GPU.
 
+use std::ops::Range;
+
 use apron::{Device, Family, Variant};
 use libtest_mimic::{Failed, Trial};
 use studies::Study;
@@ -9,6 +11,7 @@ use crate::product::{self, Gpu, Product};
 use crate::report;
 use crate::runner::{self, Tally};
 use crate::sample::Kind;
+use crate::select::Selection;
 use crate::study::OnCpu;
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and
@@ -128,6 +131,25 @@ pub fn gpu_trial(
     };
     let ignored = matches!(gpu, Gpu::Missing(_));
     Trial::test(name, move || Err(missing.into())).with_ignored_flag(ignored)
+}
+
+/// Four tests that need the GPU, each with a quarter of the problems by number: 6,000 in all in the
+/// full selection.
+pub fn quarters(
+    name: &str,
+    selection: Selection,
+    gpu: &Gpu,
+    test: fn(Range<usize>) -> Result<(), Failed>,
+) -> impl Iterator<Item = Trial> {
+    let count: usize = match selection {
+        Selection::Full => 6000,
+        Selection::Small => 60,
+        Selection::Emulated => 400,
+    };
+    (0..4).map(move |number| {
+        let numbers = number * count / 4..(number + 1) * count / 4;
+        gpu_trial(&format!("{name}_{number}::gpu"), gpu, move || test(numbers))
+    })
 }
 
 /// Runs the groups, and fails with the first few failures, or if an implementation solved nothing.

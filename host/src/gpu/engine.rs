@@ -323,7 +323,7 @@ fn resolve_uncertain(
 }
 
 /// Whether a range is not empty and lies in another one.
-fn within(name: &'static str, range: &Range<usize>, all: &Range<usize>) -> Result<()> {
+pub(super) fn within(name: &'static str, range: &Range<usize>, all: &Range<usize>) -> Result<()> {
     if !range.is_empty() && range.start >= all.start && range.end <= all.end {
         return Ok(());
     }

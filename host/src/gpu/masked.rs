@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use gpu_kernels::abi::Plane;
 
-use super::engine::Engine;
+use super::engine::{Engine, within};
 use super::view::{DeviceView, DeviceViewMut, View};
 use crate::image::Scalar;
 use crate::kernels::known::Knows;
-use crate::mask::Unknown;
+use crate::mask::{Unknown, check_shape};
+use crate::plan::agree;
 use crate::problem::rows_read;
 use crate::{Error, Result};
 
@@ -26,9 +27,9 @@ impl Engine {
     /// What a call knows of one image, whose results in these rows are computed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if the mask or the coverage does not fit the image;
-    /// [`Error::Parameter`] if it is on another GPU, of another type or lacks rows, or if there are
-    /// several images.
+    /// [`Error::Mismatch`] if the coverage has another shape than the image; [`Error::Parameter`] if
+    /// the mask does not fit it, if either is on another GPU, of another type or lacks rows, or if
+    /// there are several images.
     pub(crate) fn knows(
         &self,
         unknown: Unknown,
@@ -37,20 +38,15 @@ impl Engine {
         coverage: &DeviceCoverage<'_>,
         rows: &Range<usize>,
     ) -> Result<Knows> {
-        let beside = |view: &View, is_wider: bool| -> Result<Plane> {
+        let image = src.parts.shape;
+        let beside = |view: &View| -> Result<Plane> {
             self.gpu().same("what lies beside the image", &view.gpu)?;
-            let (image, own) = (src.parts.shape, view.shape);
-            let fits = (own.width, own.height) == (image.width, image.height)
-                && (own.channels == image.channels || is_wider && own.channels == 1);
-            if !fits {
-                return Err(Error::Mismatch { src: image.to_string(), dst: own.to_string() });
-            }
             if (src.parts.images, view.images) != (1, 1) {
                 let value = src.parts.images.max(view.images).to_string();
                 let expected = "1 with a mask: filter images one by one".to_owned();
                 return Err(Error::Parameter { name: "images", value, expected });
             }
-            Ok(view.plane_from(0, own.channels))
+            Ok(view.plane_from(0, view.shape.channels))
         };
         let of_type = |view: &View, name: &'static str, types: &[Scalar]| {
             if types.contains(&view.scalar) {
@@ -60,27 +56,21 @@ impl Engine {
             let (value, expected) = (view.scalar.to_string(), names.join(" or "));
             Err(Error::Parameter { name, value, expected })
         };
-        let has = |view: &View, name: &'static str, rows: &Range<usize>| {
-            let there = view.there();
-            if there.start <= rows.start && rows.end <= there.end {
-                return Ok(());
-            }
-            let (value, expected) = (format!("{there:?}"), format!("at least {rows:?}"));
-            Err(Error::Parameter { name, value, expected })
-        };
         let mask = mask.map(|view| -> Result<(Plane, u32)> {
-            let plane = beside(&view.parts, true)?;
-            of_type(&view.parts, "the mask's type", &[Scalar::U8, Scalar::F32])?;
-            let height = src.parts.shape.height;
-            let read = rows_read(self.border().code().0, self.reach(), rows.clone(), height);
-            has(&view.parts, "the mask's rows", &read)?;
-            Ok((plane, view.parts.shape.channels as u32))
+            let view = &view.parts;
+            check_shape(view.shape, image)?;
+            of_type(view, "the mask's type", &[Scalar::U8, Scalar::F32])?;
+            let mode = self.border().code().0;
+            let read = rows_read(mode, self.reach(), rows.clone(), image.height);
+            within("the range of the mask's rows needed", &read, &view.there())?;
+            Ok((beside(view)?, view.shape.channels as u32))
         });
         let to = |view: &Option<DeviceViewMut<'_>>, name, scalar| -> Result<Option<Plane>> {
-            let Some(view) = view else { return Ok(None) };
-            of_type(&view.parts, name, &[scalar])?;
-            has(&view.parts, "the rows of the coverage", rows)?;
-            beside(&view.parts, false).map(Some)
+            let Some(DeviceViewMut { parts: view, .. }) = view else { return Ok(None) };
+            agree(image, view.shape)?;
+            of_type(view, name, &[scalar])?;
+            within("the range of the coverage's rows", rows, &view.there())?;
+            beside(view).map(Some)
         };
         Ok(Knows {
             unknown,

@@ -15,7 +15,7 @@ use gpu_kernels::kernels::known::{
 };
 
 use super::planes::{self, Planes};
-use super::prepared::{Launcher, PassJob, Prepared, Tiles};
+use super::prepared::{Launcher, PassJob, Prepared};
 use super::weighted::weights_of_bytes;
 use super::{keep, resolve};
 use crate::gpu::stream::Stream;
@@ -113,18 +113,12 @@ impl Launcher for Launch {
         Some(&self.sums)
     }
 
-    fn tiles(&self, filter: &Filter) -> Option<Tiles> {
-        self.sums.launcher.tiles(filter)
-    }
-
     fn scratch(&self) -> usize {
-        /// Of the list of uncertain results.
-        const LIST: usize = 1;
-        4 * size_of::<f32>() + LIST + self.sums.launcher.scratch()
+        planes::scratch(&self.sums, 4)
     }
 
     fn reserved(&self) -> u64 {
-        UncertainList::bytes(planes::LEAST_PLACES) + self.sums.launcher.reserved()
+        planes::reserved(&self.sums)
     }
 }
 

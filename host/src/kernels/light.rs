@@ -19,7 +19,7 @@ use gpu_kernels::kernels::light::{
 };
 
 use super::planes::{self, Planes};
-use super::prepared::{Launcher, PassJob, Prepared, Tiles};
+use super::prepared::{Launcher, PassJob, Prepared};
 use super::weighted::weights_of_bytes;
 use super::{keep, resolve};
 use crate::gpu::stream::Stream;
@@ -27,7 +27,7 @@ use crate::light::error;
 use crate::light::smooth::Smooth;
 use crate::light::{Tables, white};
 use crate::plan::ran::Ran;
-use crate::{Filter, Result, Scalar};
+use crate::{Result, Scalar};
 
 /// The launch for the light of a picture. `sums` is a kernel for
 /// [`of_planes`](crate::problem::Problem::of_planes).
@@ -82,18 +82,12 @@ impl Launcher for Launch {
         Some(&self.sums)
     }
 
-    fn tiles(&self, filter: &Filter) -> Option<Tiles> {
-        self.sums.launcher.tiles(filter)
-    }
-
     fn scratch(&self) -> usize {
-        /// Of the list of uncertain results.
-        const LIST: usize = 1;
-        2 * size_of::<f32>() + LIST + self.sums.launcher.scratch()
+        planes::scratch(&self.sums, 2)
     }
 
     fn reserved(&self) -> u64 {
-        UncertainList::bytes(planes::LEAST_PLACES) + self.sums.launcher.reserved()
+        planes::reserved(&self.sums)
     }
 }
 

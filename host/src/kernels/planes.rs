@@ -43,7 +43,7 @@ impl Problem {
 const LISTED: f64 = 0.02;
 
 /// The least places of a segment of the list.
-pub(super) const LEAST_PLACES: u32 = 64;
+const LEAST_PLACES: u32 = 64;
 
 /// Planes of a job's images in scratch memory, whose rows begin at multiples of 128 bytes.
 pub(super) struct Planes {
@@ -143,6 +143,18 @@ pub(super) fn made(sums: &Prepared, view: &Filter) -> Made {
         }
         _ => Made::InSteps(cols * rows),
     }
+}
+
+/// See [`Launcher::scratch`](super::prepared::Launcher::scratch): for so many values in planes.
+pub(super) fn scratch(sums: &Prepared, values: usize) -> usize {
+    /// Of the list of uncertain results.
+    const LIST: usize = 1;
+    values * size_of::<f32>() + LIST + sums.launcher.scratch()
+}
+
+/// See [`Launcher::reserved`](super::prepared::Launcher::reserved).
+pub(super) fn reserved(sums: &Prepared) -> u64 {
+    UncertainList::bytes(LEAST_PLACES) + sums.launcher.reserved()
 }
 
 /// A list for uncertain results of a job.

@@ -75,8 +75,8 @@ pub(crate) trait Launcher: Debug + Send + Sync {
 
     /// The grid of tiles that results depend on, if any.
     #[cfg(feature = "gpu")]
-    fn tiles(&self, _: &crate::Filter) -> Option<Tiles> {
-        None
+    fn tiles(&self, filter: &crate::Filter) -> Option<Tiles> {
+        self.sums()?.launcher.tiles(filter)
     }
 
     /// At most so many bytes of scratch memory for each source value of a launch.

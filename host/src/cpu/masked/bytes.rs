@@ -62,11 +62,7 @@ impl Engine {
             return self.sums_of_parts(values, job, dst, coverage, stage);
         }
         // Which results are known, and then the sums of bytes.
-        let mut known = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
-        let given = coverage.known.take();
-        let weights = coverage.weights.as_mut().map(ImageViewMut::reborrow);
-        let mut both = Coverage { weights, known: Some(known.view_mut()) };
-        self.masked_values(values, job, dst, &mut both, stage)?;
+        let known = self.values_and_known(values, job, dst, coverage, stage)?;
         let mut seen = job.src.to_image()?;
         for (y, row) in seen.as_mut_slice().chunks_exact_mut(shape.row_len()).enumerate() {
             job.select(y, row);
@@ -82,13 +78,29 @@ impl Engine {
             }
             self.window().restore(&job.src, job.filtered, &(0..shape.width), y, out);
         }
-        if let Some(mut given) = given {
-            rows(&mut given)
-                .zip(known.as_slice().chunks_exact(shape.row_len()))
-                .for_each(|(out, known)| out.copy_from_slice(known));
-            coverage.known = Some(given);
-        }
         Ok(())
+    }
+
+    /// Sums in f32, with the coverage that is asked for. Returns which results are known.
+    fn values_and_known<D: Pixel>(
+        &self,
+        weighing: Weighing,
+        job: &Job<'_, u8>,
+        dst: &mut ImageViewMut<'_, D>,
+        coverage: &mut Coverage<'_>,
+        stage: &Stage<'_>,
+    ) -> Result<Image<u8>> {
+        let Shape { width, height, channels } = job.src.shape();
+        let mut known = Image::<u8>::zeroed(width, height, channels)?;
+        let weights = coverage.weights.as_mut().map(ImageViewMut::reborrow);
+        let mut both = Coverage { weights, known: Some(known.view_mut()) };
+        self.masked_values(weighing, job, dst, &mut both, stage)?;
+        if let Some(given) = &mut coverage.known {
+            rows(given)
+                .zip(known.as_slice().chunks_exact(width * channels))
+                .for_each(|(out, known)| out.copy_from_slice(known));
+        }
+        Ok(known)
     }
 
     /// Sums of pixels that are known in part: by sums in f32, and exactly where these leave a byte
@@ -108,11 +120,8 @@ impl Engine {
         };
         let weighing = Weighing { family, ..weighing };
         let mut values = Image::<f32>::zeroed(shape.width, shape.height, shape.channels)?;
-        let mut known = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
-        let mut given = coverage.known.take();
-        let weights = coverage.weights.as_mut().map(ImageViewMut::reborrow);
-        let mut both = Coverage { weights, known: Some(known.view_mut()) };
-        self.masked_values(weighing, job, &mut values.view_mut(), &mut both, stage)?;
+        let to = &mut values.view_mut();
+        let known = self.values_and_known(weighing, job, to, coverage, stage)?;
         // A rounding for each tap, for the products and for the factors of taps.
         let roundings = (filter.cols() * filter.rows() + 8) as f64;
         let error = (255.0 * filter.weight() * roundings) as f32 * (f32::EPSILON / 2.0);
@@ -136,12 +145,6 @@ impl Engine {
             }
             window.restore(&job.src, job.filtered, &(0..shape.width), y, out);
         }
-        if let Some(given) = &mut given {
-            rows(given)
-                .zip(known.as_slice().chunks_exact(row_len))
-                .for_each(|(out, known)| out.copy_from_slice(known));
-        }
-        coverage.known = given;
         Ok(())
     }
 
