@@ -27,9 +27,9 @@ impl Engine {
     /// What a call knows of one image, whose results in these rows are computed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if the coverage has another shape than the image; [`Error::Parameter`] if
-    /// the mask does not fit it, if either is on another GPU, of another type or lacks rows, or if
-    /// there are several images.
+    /// [`Error::Mismatch`] if the coverage has another shape than the image; [`Error::Parameter`]
+    /// if the mask does not fit it, if either is on another GPU, of another type or lacks rows, or
+    /// if there are several images.
     pub(crate) fn knows(
         &self,
         unknown: Unknown,
