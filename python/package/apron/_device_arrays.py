@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 
 import numpy as np
 
@@ -45,6 +46,11 @@ def _on_host(array):
     raise TypeError("weights is in GPU memory, and its library has no copy to the host: pass a NumPy array")
 
 
+def c_strides(shape, itemsize):
+    """The strides in bytes of an array in C's order."""
+    return [itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
 class Array:
     """A device array with what the functions of :mod:`apron.ndimage` ask of NumPy's arrays.
 
@@ -73,6 +79,18 @@ class Array:
     def like(self, dtype=None):
         """A new array of the same shape, of this type or the array's own."""
         return Array(self._foreign.like(self.dtype if dtype is None else np.dtype(dtype), -1), self)
+
+    def like_in_c_order(self):
+        """A new array of the same shape and type in C's order, for use within a call."""
+        flat = _apron.DeviceArray._empty((math.prod(self.shape),), self.dtype.str, self.device, -1)
+        array = Array(flat, self)
+        array.shape, array.ndim = self.shape, self.ndim
+        array.described = (*array.described[:2], self.shape, c_strides(self.shape, self.dtype.itemsize))
+        return array
+
+    def is_in_c_order(self):
+        """Whether its elements lie side by side, the last axis first."""
+        return list(self.described[3]) == c_strides(self.shape, self.dtype.itemsize)
 
     def copy(self):
         copy = self.like()

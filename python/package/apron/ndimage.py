@@ -12,6 +12,9 @@ float64, and complex. The functions that pass over one axis at a time also take 
 All functions take arrays in a GPU's memory, such as those of CuPy and PyTorch, and filter them
 there, in their library's current stream, with the same results. The result is an array of the same
 library, or a :class:`apron.DeviceArray` if that library is not known. Such arrays are real.
+
+Within ``with precision("f32")`` arrays of float32 are added up in f32, which is faster: see
+:func:`precision`.
 """
 
 import functools
@@ -21,10 +24,11 @@ import warnings
 
 import numpy as np
 
-from . import _apron, _axes, _device_arrays
+from . import _apron, _axes, _device_arrays, _singles
 from ._axes import axes_from_0, axis_from_0, per_axis
 from ._device_arrays import Array, takes_device_arrays
 from ._inputs import as_array
+from ._singles import precision
 
 __all__ = [
     "convolve",
@@ -38,6 +42,7 @@ __all__ = [
     "generic_gradient_magnitude",
     "generic_laplace",
     "laplace",
+    "precision",
     "prewitt",
     "sobel",
     "uniform_filter",
@@ -151,6 +156,19 @@ def _passes(input, output, passes):
     return output
 
 
+def _along(input, output, windows, modes, cval):
+    """Correlates along axes, one after the other: `windows` and `modes` are those of each axis."""
+    if len(set(modes.values())) == 1:
+        mode = next(iter(modes.values()))
+        if _singles.takes(input, output, windows.values(), mode):
+            return _singles.passes(input, output, {axis: (taps, 0) for axis, taps in windows.items()}, mode, cval)
+
+    def along(axis, taps):
+        return lambda source, target: correlate1d(source, taps, axis, target, modes[axis], cval, 0)
+
+    return _passes(input, output, [along(*window) for window in windows.items()])
+
+
 @takes_device_arrays
 def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
     """Correlate along one axis.
@@ -209,6 +227,8 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     size = len(weights)
     if not -(size // 2) <= origin <= (size - 1) // 2:
         raise ValueError("Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2")
+    if _singles.takes(input, output, [weights], mode):
+        return _singles.passes(input, output, {axis: (weights, origin)}, mode, cval)
     if input.dtype.isnative and output.dtype.isnative:
         _apron.correlate1d(input, weights, axis, output, mode, cval, origin)
     else:
@@ -261,6 +281,15 @@ def _gaussian_taps(sigma, order, radius):
     return (x[:, None] ** powers).dot(q) * taps
 
 
+def _gaussian_window(sigma, order, truncate, radius):
+    """The taps of a Gaussian or its derivative, as a correlation takes them."""
+    if radius is None:
+        radius = int(truncate * float(sigma) + 0.5)
+    if not isinstance(radius, numbers.Integral) or radius < 0:
+        raise ValueError("Radius must be a nonnegative integer.")
+    return _gaussian_taps(sigma, order, radius)[::-1]
+
+
 @takes_device_arrays
 def gaussian_filter1d(
     input, sigma, axis=-1, order=0, output=None, mode="reflect", cval=0.0, truncate=4.0, *, radius=None
@@ -294,12 +323,7 @@ def gaussian_filter1d(
     ValueError
         If the radius is not an integer of at least 0, or the order is negative.
     """
-    if radius is None:
-        radius = int(truncate * float(sigma) + 0.5)
-    if not isinstance(radius, numbers.Integral) or radius < 0:
-        raise ValueError("Radius must be a nonnegative integer.")
-    taps = _gaussian_taps(sigma, order, radius)[::-1]
-    return correlate1d(input, taps, axis, output, mode, cval, 0)
+    return correlate1d(input, _gaussian_window(sigma, order, truncate, radius), axis, output, mode, cval, 0)
 
 
 @takes_device_arrays
@@ -333,14 +357,9 @@ def gaussian_filter(
     output = _output(output, input)
     axes = axes_from_0(axes, input.ndim)
     given = zip(*(per_axis(value, len(axes)) for value in (axes, sigma, order, mode, radius)))
-
-    def blur(axis, sigma, order, mode, radius):
-        return lambda source, target: gaussian_filter1d(
-            source, sigma, axis, order, target, mode, cval, truncate, radius=radius
-        )
-
-    passes = [blur(*each) for each in given if each[1] > 1e-15]
-    return _passes(input, output, passes)
+    given = [each for each in given if each[1] > 1e-15]
+    windows = {axis: _gaussian_window(sigma, order, truncate, radius) for axis, sigma, order, _, radius in given}
+    return _along(input, output, windows, {axis: mode for axis, _, _, mode, _ in given}, cval)
 
 
 def _derivative(input, axis, output, mode, cval, smoothing):
@@ -348,13 +367,9 @@ def _derivative(input, axis, output, mode, cval, smoothing):
     input = _input(input)
     axis = axis_from_0(axis, input.ndim)
     output = _output(output, input)
-    modes = per_axis(mode, input.ndim)
-
-    def along(axis, taps):
-        return lambda source, target: correlate1d(source, taps, axis, target, modes[axis], cval, 0)
-
-    others = [along(other, smoothing) for other in range(input.ndim) if other != axis]
-    return _passes(input, output, [along(axis, [-1, 0, 1]), *others])
+    modes = dict(enumerate(per_axis(mode, input.ndim)))
+    others = {other: np.array(smoothing, float) for other in range(input.ndim) if other != axis}
+    return _along(input, output, {axis: np.array([-1.0, 0, 1])} | others, modes, cval)
 
 
 @takes_device_arrays
@@ -695,6 +710,8 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
         uniform_filter1d(input.real, size, axis, output.real, mode, np.real(cval), origin)
         uniform_filter1d(input.imag, size, axis, output.imag, mode, np.imag(cval), origin)
         return output
+    if _singles.takes(input, output, [], mode):
+        return _singles.passes(input, output, {axis: (np.full(size, 1 / size), origin)}, mode, cval)
     _to_native(output, lambda target: _apron.uniform_filter1d(_native(input), size, axis, target, mode, cval, origin))
     return output
 
@@ -722,12 +739,17 @@ def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=
     input = _input(input)
     output = _output(output, input, complex_output=input.dtype.kind == "c")
     axes = axes_from_0(axes, input.ndim)
-    given = zip(*(per_axis(value, len(axes)) for value in (axes, size, origin, mode)))
+    given = [each for each in zip(*(per_axis(value, len(axes)) for value in (axes, size, origin, mode))) if each[1] > 1]
+    if len({mode for *_, mode in given}) == 1 and _singles.takes(input, output, [], given[0][3]):
+        if not all(0 <= size // 2 + origin < size for _, size, origin, _ in given):
+            raise ValueError("invalid origin")
+        windows = {axis: (np.full(int(size), 1 / int(size)), origin) for axis, size, origin, _ in given}
+        return _singles.passes(input, output, windows, given[0][3], cval)
 
     def mean(axis, size, origin, mode):
         return lambda source, target: uniform_filter1d(source, int(size), axis, target, mode, cval, origin)
 
-    return _passes(input, output, [mean(*each) for each in given if each[1] > 1])
+    return _passes(input, output, [mean(*each) for each in given])
 
 
 def _is_dask(array):
