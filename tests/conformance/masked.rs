@@ -5,7 +5,7 @@ use apron::{Border, Coverage, Device, Filter, Image, Mask, Nan, Plan, Scalar, Sh
 use conformance::product::Gpu;
 use conformance::sample::Sample;
 use conformance::select::{BORDERS, Selection, seed};
-use conformance::suite::quarters;
+use conformance::suite::{gpu_trial, quarters};
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use oracle::{Order, Weighted, Whole, masked, masked_bytes};
@@ -34,7 +34,44 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         Trial::test("masked::doubles", doubles),
         Trial::test("masked::refused", refused),
     ];
-    quarters("masked::as_on_the_cpu", selection, gpu, as_on_the_cpu).chain(on_cpu).collect()
+    let large = gpu_trial("masked::inside_and_edges::gpu", gpu, inside_and_edges);
+    let generated = quarters("masked::as_on_the_cpu", selection, gpu, as_on_the_cpu);
+    generated.chain([large]).chain(on_cpu).collect()
+}
+
+/// Large pictures that nothing is known around: the plain kernel makes the results inside.
+#[cfg(feature = "gpu")]
+fn inside_and_edges() -> Result<(), Failed> {
+    fn same<P: Sample>(text: &str, shape: Shape) -> Result<(), Failed> {
+        let Shape { width, height, channels } = shape;
+        let mut random = Random(5);
+        let len = width * height * channels;
+        let values = (0..len).map(|_| P::from_f32(random.below(256) as f32)).collect();
+        let src = Image::<P>::from_vec(values, width, height, channels)?;
+        let builder = Plan::builder(text.parse::<Filter>()?).border(Border::None);
+        let right: Image<P> = builder.clone().device(Device::Cpu).build()?.filter(&src)?;
+        let gpu = apron::gpu::Gpu::open(0)?;
+        let (from, mut to) = (gpu.upload_stored(&src.view())?, gpu.upload_stored(&src.view())?);
+        let mut stream = gpu.stream()?;
+        let plan = builder.device(Gpu::DEVICE).build()?;
+        let (part, dst) = ((0..width, 0..height), &mut to.view_mut());
+        plan.run_region(&from.view(), dst, part.0, part.1, &mut stream)?;
+        stream.synchronize()?;
+        let found = gpu.download_stored::<P>(&to)?;
+        let differs = |(found, right): (&P, &P)| !found.same(*right);
+        match found.as_slice().iter().zip(right.as_slice()).position(differs) {
+            Some(at) => Err(format!("{text}, {shape}, {}: at {at}", P::KIND).into()),
+            None => Ok(()),
+        }
+    }
+    same::<u8>("gaussian:1", Shape { width: 1201, height: 1190, channels: 3 })?;
+    same::<f32>("box:cols=4,rows=7", Shape { width: 2100, height: 2010, channels: 1 })?;
+    same::<u16>("sobel-x", Shape { width: 2100, height: 2010, channels: 1 })
+}
+
+#[cfg(not(feature = "gpu"))]
+fn inside_and_edges() -> Result<(), Failed> {
+    Ok(())
 }
 
 /// Launches every entry for known pixels at least once.

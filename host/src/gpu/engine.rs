@@ -177,6 +177,66 @@ impl Engine {
         stream: &mut Stream,
     ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
+        self.check(src, dst, part)?;
+        let split = prepared.launcher.inside().and_then(|inside| {
+            let (middle, edges) = self.split(src.shape, part)?;
+            Some((inside, middle, edges))
+        });
+        let Some((inside, middle, edges)) = split else {
+            return self.enqueue_part(prepared, (src, dst), part, stream);
+        };
+        self.enqueue_part(inside, (src, dst), &middle, stream)?;
+        for (there, edge) in edges {
+            if !edge.rows.is_empty() && !edge.columns.is_empty() {
+                let views = (&src.columns(&there), &dst.columns(&there));
+                self.enqueue_part(prepared, views, &edge, stream)?;
+            }
+        }
+        Ok(prepared.ran)
+    }
+
+    /// The part whose windows lie inside the image, and what is above, below, left and right of it,
+    /// each with the image's columns that its windows reach: its columns count from the first of
+    /// these. `None` if the part is so small that launches for five parts take longer than those
+    /// for one.
+    fn split(&self, shape: Shape, part: &Part) -> Option<(Part, [(Range<usize>, Part); 4])> {
+        /// Results from which it is worth it, on an H200.
+        const WORTH_IT: usize = 1 << 22;
+        let Window { cols, rows, anchor_x, anchor_y } = self.window;
+        let inside = |range: &Range<usize>, anchor: i32, len: i32, all: usize| {
+            let end = (all + anchor as usize + 1).saturating_sub(len as usize);
+            range.start.max(anchor as usize)..range.end.min(end)
+        };
+        let columns = inside(&part.columns, anchor_x, cols, shape.width);
+        let rows = inside(&part.rows, anchor_y, rows, shape.height);
+        if columns.len().saturating_mul(rows.len()).saturating_mul(part.filtered) < WORTH_IT {
+            return None;
+        }
+        let cut = |columns: Range<usize>, rows| Part { columns, rows, ..part.clone() };
+        let edge = |there: Range<usize>, columns: &Range<usize>, rows: &Range<usize>| {
+            let columns = columns.start - there.start..columns.end - there.start;
+            (there, cut(columns, rows.clone()))
+        };
+        let (all, width) = (&part.columns, shape.width);
+        let left = 0..width.min(columns.start + cols as usize);
+        let right = columns.end - anchor_x as usize..width;
+        let edges = [
+            edge(0..width, all, &(part.rows.start..rows.start)),
+            edge(0..width, all, &(rows.end..part.rows.end)),
+            edge(left, &(all.start..columns.start), &rows),
+            edge(right, &(columns.end..all.end), &rows),
+        ];
+        Some((cut(columns, rows), edges))
+    }
+
+    /// As [`Engine::enqueue`], by one kernel.
+    fn enqueue_part(
+        &self,
+        prepared: &Prepared,
+        (src, dst): (&View, &View),
+        part: &Part,
+        stream: &mut Stream,
+    ) -> Result<Ran> {
         self.gpu.same("the stream", stream.gpu())?;
         self.check(src, dst, part)?;
         self.gpu.enter()?;

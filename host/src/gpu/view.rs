@@ -96,6 +96,15 @@ impl View {
         Ok(self)
     }
 
+    /// The images of these columns alone, which become the images' first and last.
+    pub(super) fn columns(&self, columns: &Range<usize>) -> Self {
+        let mut view = self.clone();
+        let before = columns.start as i64 * i64::from(self.strides.pixel);
+        view.plane.base = self.plane.base.wrapping_add(before as u64);
+        view.shape.width = columns.len();
+        view
+    }
+
     /// The first `channels` channels of the images from number `first` on, as a kernel's argument.
     pub(super) fn plane_from(&self, first: usize, channels: usize) -> Plane {
         let there = (self.plane.first_row, self.plane.end_row);

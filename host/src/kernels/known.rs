@@ -15,7 +15,7 @@ use gpu_kernels::kernels::known::{
 };
 
 use super::planes::{self, Planes};
-use super::prepared::{Launcher, PassJob, Prepared};
+use super::prepared::{Launcher, PassJob, Prepared, Tiles};
 use super::weighted::weights_of_bytes;
 use super::{keep, resolve};
 use crate::gpu::stream::Stream;
@@ -35,17 +35,32 @@ pub(crate) struct Knows {
     pub(crate) to: [Option<Plane>; 2],
 }
 
+/// The kernels for known pixels.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    /// For [`of_planes`](crate::problem::Problem::of_planes).
+    pub(crate) sums: Prepared,
+    /// For results under whose window all is known, if these can be told by their place.
+    pub(crate) inside: Option<Prepared>,
+}
+
 impl Knows {
     /// Whether bytes made of bytes are exact: not under weights in f32.
     fn is_exact(&self) -> bool {
         self.mask.is_none_or(|(mask, _)| mask.scalar == U8)
     }
+
+    /// Whether all pixels of this type inside the image are known, and nothing else is asked.
+    pub(crate) fn knows_inside(&self, source: Scalar) -> bool {
+        let is_plain = self.mask.is_none() && self.to.iter().all(Option::is_none);
+        is_plain && !self.unknown.is_nan(source) && self.unknown.nan != Nan::Fill
+    }
 }
 
-/// The launch for the known pixels of a picture. `sums` is a kernel for
-/// [`of_planes`](crate::problem::Problem::of_planes), and `ones` the sum of the taps in its order.
+/// The launch for the known pixels of a picture. `ones` is the sum of the taps in the kernel's
+/// order.
 pub(crate) fn prepare(
-    sums: Prepared,
+    kernels: Kernels,
     filter: &Filter,
     ones: f32,
     source: Scalar,
@@ -55,13 +70,13 @@ pub(crate) fn prepare(
     let weight = filter.weight() as f32;
     Prepared {
         ran: Ran::Masked,
-        launcher: Box::new(Launch { sums, rule, ones, weight, is_nan, knows }),
+        launcher: Box::new(Launch { kernels, rule, ones, weight, is_nan, knows }),
     }
 }
 
 #[derive(Debug)]
 struct Launch {
-    sums: Prepared,
+    kernels: Kernels,
     rule: Rule,
     /// The sums of the taps, and of their magnitudes.
     ones: f32,
@@ -73,35 +88,39 @@ struct Launch {
 
 impl Launcher for Launch {
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-        let images = job.planes / job.channels;
-        let (all, of_weights) = (0..job.channels, self.of_weights(job));
-        let (pass, read) = (keep::left_out(job.pass), planes::read(&self.sums, job));
-        let (values, few) = (job.planes, images * of_weights);
-        let (from, to) = (&read, &pass.region);
-        let memory =
-            Planes::allocate([(from, values), (from, few), (to, values), (to, few)], stream)?;
-        let products = Planes::new(&read, job.channels, memory[0]).plane(all.clone());
-        let weights = Planes::new(&read, of_weights, memory[1]).plane(0..of_weights);
-        let sums = Planes::new(&pass.region, job.channels, memory[2]).plane(all);
-        let below = Planes::new(&pass.region, of_weights, memory[3]).plane(0..of_weights);
+        let of_image = job.channels + self.of_weights(job);
+        let (values, weights) = (0..job.channels, job.channels..of_image);
+        let (pass, read) = (keep::left_out(job.pass), planes::read(&self.kernels.sums, job));
+        let count = job.planes / job.channels * of_image;
+        let memory = Planes::allocate([(&read, count), (&pass.region, count)], stream)?;
+        let weighed = Planes::new(&read, of_image, memory[0]);
+        let summed = Planes::new(&pass.region, of_image, memory[1]);
+        let below = summed.plane(weights.clone());
         let known = Known {
-            weights,
+            weights: weighed.plane(weights.clone()),
             below: if self.needs_below() { below } else { Plane::NONE },
             ..self.known(job)?
         };
 
         let plain = Pass { epilogue: Epilogue::NONE, uncertain: UncertainList::NONE, ..pass };
-        let weighed = Pass { dst: products, region: read, ..plain };
+        let products = Pass { dst: weighed.plane(values.clone()), region: read, ..plain };
         let grid = planes::grid(&read, job.planes, stream);
         // SAFETY: the kernel takes any grid of such blocks; the passes and planes describe
         // allocated memory.
-        unsafe { stream.enqueue(known_weigh, grid, &(weighed, known))? };
+        unsafe { stream.enqueue(known_weigh, grid, &(products, known))? };
         let [value, weight] = self.outside(pass.outside);
-        planes::sum(&self.sums, job, (products, sums), (job.channels, value), stream)?;
-        if self.needs_below() {
-            planes::sum(&self.sums, job, (weights, below), (of_weights, weight), stream)?;
+        // What lies outside has one value in a launch.
+        let parts = match self.needs_below() {
+            false => [Some((values.clone(), value)), None],
+            true if value == weight => [Some((0..of_image, value)), None],
+            true => [Some((values.clone(), value)), Some((weights, weight))],
+        };
+        for (part, outside) in parts.into_iter().flatten() {
+            let (between, count) =
+                ((weighed.plane(part.clone()), summed.plane(part.clone())), part.len());
+            planes::sum(&self.kernels.sums, job, between, (count as u32, outside), stream)?;
         }
-        self.results(job, (&plain, &known, sums), stream)?;
+        self.results(job, (&plain, &known, summed.plane(values)), stream)?;
         keep::restore(job, stream)
     }
 
@@ -109,16 +128,24 @@ impl Launcher for Launch {
         !self.knows.is_exact()
     }
 
+    fn inside(&self) -> Option<&Prepared> {
+        self.kernels.inside.as_ref()
+    }
+
     fn sums(&self) -> Option<&Prepared> {
-        Some(&self.sums)
+        Some(self.kernels.inside.as_ref().unwrap_or(&self.kernels.sums))
+    }
+
+    fn tiles(&self, filter: &Filter) -> Option<Tiles> {
+        self.kernels.sums.launcher.tiles(filter)
     }
 
     fn scratch(&self) -> usize {
-        planes::scratch(&self.sums, 4)
+        planes::scratch(&self.kernels.sums, 4)
     }
 
     fn reserved(&self) -> u64 {
-        planes::reserved(&self.sums)
+        planes::reserved(&self.kernels.sums)
     }
 }
 
@@ -149,7 +176,8 @@ impl Launch {
         let Knows { unknown, mask, to, .. } = self.knows;
         let is_weight = |(mask, _): (Plane, u32)| mask.scalar != U8;
         let view = job.taps.filter();
-        let (relative, absolute) = error::of_sums(view, planes::made(&self.sums, view), false);
+        let (relative, absolute) =
+            error::of_sums(view, planes::made(&self.kernels.sums, view), false);
         Ok(Known {
             mask: mask.map_or(Plane::NONE, |(mask, _)| mask),
             weights: Plane::NONE,

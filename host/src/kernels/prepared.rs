@@ -60,6 +60,12 @@ pub(crate) trait Launcher: Debug + Send + Sync {
         false
     }
 
+    /// The kernel for results whose windows lie inside the image, if another one takes these.
+    #[cfg(feature = "gpu")]
+    fn inside(&self) -> Option<&Prepared> {
+        None
+    }
+
     /// The kernel for the sums, if this launch makes planes for it, and results of its sums.
     #[cfg(feature = "gpu")]
     fn sums(&self) -> Option<&Prepared> {

@@ -82,6 +82,7 @@ impl Plan {
         engine: &Engine,
     ) -> Result<Prepared> {
         let takes = |variant: &Variant| match variant.family() {
+            _ if self.light.is_none() && variant.takes_only_bytes() => false,
             Family::Fourier => !divided,
             Family::SpectraPasses => !divided && !problem.makes_bytes(),
             _ => true,

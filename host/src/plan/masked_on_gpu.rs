@@ -8,7 +8,7 @@ use crate::gpu::engine::{Engine, Part};
 use crate::gpu::{DeviceCoverage, DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Image, Layout, Pixel, Shape};
-use crate::kernels::known::{self, Knows};
+use crate::kernels::known::{self, Kernels, Knows};
 use crate::kernels::prepared::Prepared;
 use crate::mask::{Coverage, Mask};
 use crate::problem::{Problem, rows_read};
@@ -71,7 +71,16 @@ impl Plan {
         let sums = self.prepare_sums(problem, true, gpus, engine)?;
         let family = sums.variant().map_or(Family::Direct, Variant::family);
         let ones = cpu::sum_of_taps(&self.filter, family)?;
-        Ok(known::prepare(sums, &self.filter, ones, problem.source, knows))
+        let inside = match knows.knows_inside(problem.source) {
+            true => Some(self.prepare_variant(self.variant, problem, gpus, engine)?),
+            false => None,
+        };
+        // Both kernels must make the same bits: a picture's size decides which results each makes.
+        let is_same = |inside: &Prepared| {
+            problem.makes_bytes() || inside.variant().map(Variant::family) == Some(family)
+        };
+        let kernels = Kernels { sums, inside: inside.filter(is_same) };
+        Ok(known::prepare(kernels, &self.filter, ones, problem.source, knows))
     }
 
     /// What a call without a mask knows.
