@@ -58,10 +58,11 @@ const TURNS: usize = 7;
 const SMALL: usize = 1 << 22;
 
 /// The variants that are measured on pictures beside the one that a plan chooses.
-const FAST: [Variant; 9] = [
+const FAST: [Variant; 10] = [
     Variant::DirectUnrolled,
     Variant::DirectSliding,
     Variant::Separable,
+    Variant::SeparableTile,
     Variant::SeparableFused,
     Variant::Fourier,
     Variant::Matrix,

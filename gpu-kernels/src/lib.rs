@@ -9,6 +9,7 @@
 //! | direct | `direct.rs` | every tap for every pixel; four steps from naive to compile-time size |
 //! | direct, sliding | `sliding.rs` | every tap, with a window that slides down the image in registers |
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
+//! | separable, tiles | `separable_tile.rs` | both passes over a tile by one block, for small pictures |
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
 //! | both sliding kernels, bytes to bytes | `flat.rs` | the same results, on rows of bytes in memory order |
 //! | direct, on tensor cores | `matrix.rs` | bytes to bytes, by integer products |

@@ -60,6 +60,8 @@ pub enum Variant {
     /// Two passes through shared memory. For bytes in and bytes out, two integer passes run instead
     /// where f32 would leave many results uncertain.
     Separable,
+    /// Both passes over a tile by one block, through shared memory. For small pictures.
+    SeparableTile,
     /// Both passes in one kernel that slides down the image.
     SeparableFused,
     /// Each tile is transformed, multiplied by the taps' spectrum and transformed back. For large
@@ -145,6 +147,12 @@ const TABLE: &[Row] = &[
         name: "separable",
         family: Family::Separable,
         summary: "a row pass and a column pass through shared memory; any number of taps",
+    },
+    Row {
+        variant: Variant::SeparableTile,
+        name: "separable-tile",
+        family: Family::Separable,
+        summary: "both passes over a tile by one block, for small pictures: 5x5 to 17x17 taps, odd",
     },
     Row {
         variant: Variant::SeparableFused,

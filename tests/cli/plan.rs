@@ -53,7 +53,7 @@ const CASES: &[Case] = &[
     ),
     (
         &["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--h200"],
-        "separable",
+        "separable-tile",
         "on every device",
     ),
     (

@@ -82,6 +82,7 @@ fn groups(variant: Variant) -> Vec<Group> {
         Variant::DirectShared | Variant::DirectUnrolled => ((35, 29), &[(4, 3), (33, 32)]),
         Variant::DirectSliding | Variant::SeparableFused => ((131, 19), &[]),
         Variant::Separable => ((259, 67), &[(4, 6), (260, 2), (2, 260)]),
+        Variant::SeparableTile => ((67, 35), &[]),
         // Pairs of tiles, a window in parts, and a window for large tiles.
         _ => ((251, 125), &[(5, 5), (100, 3), (100, 70)]),
     };

@@ -230,7 +230,7 @@ fn on_cpu() -> Result<(), Failed> {
 
 /// Every variant, with a window that it takes.
 #[cfg(feature = "gpu")]
-fn jobs() -> [(Variant, Window); 8] {
+fn jobs() -> [(Variant, Window); 9] {
     let (pair, odd) =
         (|| Window::preset("gaussian:sigma=2"), || Window::random(4, 3, 2).anchored(0, 2));
     let square = || Window::random(5, 5, 3);
@@ -241,6 +241,7 @@ fn jobs() -> [(Variant, Window); 8] {
         (Variant::DirectUnrolled, square()),
         (Variant::DirectSliding, square()),
         (Variant::Separable, pair()),
+        (Variant::SeparableTile, pair()),
         (Variant::SeparableFused, pair()),
         (Variant::Fourier, odd()),
     ]

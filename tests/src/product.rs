@@ -79,6 +79,12 @@ fn promised(variant: Variant, window: &Window) -> bool {
                 range.contains(&row) && range.contains(&column) && row * column <= 64.0
             })
         }
+        Variant::SeparableTile => {
+            window.filter.is_separable()
+                && cols == rows
+                && cols % 2 == 1
+                && (5..=17).contains(&cols)
+        }
         Variant::SeparableFused => window.filter.is_separable() && slides(33),
         // They take bytes alone, and only taps that whole numbers can represent, or means.
         Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums => false,

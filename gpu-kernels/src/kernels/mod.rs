@@ -19,6 +19,7 @@ pub mod running_sums;
 pub mod separable;
 pub mod separable_any;
 pub mod separable_matrix;
+pub mod separable_tile;
 pub mod sliding;
 pub mod summed;
 pub mod weighted;

@@ -1,6 +1,6 @@
 //! Separable correlation in two passes, one f32 channel: rows into an intermediate image, then
 //! columns. Here the number of taps K is a compile-time constant; for any number see
-//! `separable_any.rs`.
+//! `separable_any.rs`, and for small pictures `separable_tile.rs`.
 //!
 //! Row pass: block 32 x 4, a warp for 256 pixels of a row and their apron in shared memory; a
 //! thread computes two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across
@@ -79,8 +79,8 @@ unrolled! {
     17: separable_rows_17 ".maxnreg 48", separable_columns_17 ".maxnreg 40";
 }
 
-/// Results of a thread.
-const RESULTS: usize = 8;
+/// Results of a thread in the column pass.
+pub(super) const RESULTS: usize = 8;
 const WARP: i32 = 32;
 
 /// The row pass, K taps.
@@ -115,28 +115,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
                 let mut run = 0;
                 while run < ROWS_TILE {
                     let first = run + 4 * thread_x();
-                    let mut values = [0.0; 24];
-                    let mut i = 0;
-                    while i < (K + 3 + 3) / 4 {
-                        let four = tile.load4(line + first + 4 * i);
-                        let at = 4 * i as usize;
-                        values[at] = four[0];
-                        values[at + 1] = four[1];
-                        values[at + 2] = four[2];
-                        values[at + 3] = four[3];
-                        i += 1;
-                    }
-                    let mut sums = [0.0; 4];
-                    let mut col = 0;
-                    while col < K as usize {
-                        let tap = taps.tap(col);
-                        let mut i = 0;
-                        while i < 4 {
-                            sums[i] = fma(tap, values[col + i], sums[i]);
-                            i += 1;
-                        }
-                        col += 1;
-                    }
+                    let sums = across::<K, _>(tile, line + first, taps);
                     target.run(left + first).write(y, sums);
                     run += 4 * WARP;
                 }
@@ -168,24 +147,76 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(
             load_columns(pass, (tile, 0), COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
             let first = thread_y() * RESULTS as i32;
-            let mut sums = [0.0; RESULTS];
-            let mut i = 0;
-            while i < RESULTS + K as usize - 1 {
-                let value = tile.load((first + i as i32) * WARP + thread_x());
-                let mut result = 0;
-                while result < RESULTS {
-                    if i >= result && i - result < K as usize {
-                        sums[result] = fma(taps.tap(i - result), value, sums[result]);
-                    }
-                    result += 1;
-                }
-                i += 1;
-            }
+            let sums = down::<K, WARP, _>(tile, first * WARP + thread_x(), taps);
             finish(pass, window, original, (x, top + first), sums);
             barrier();
         }
         top += grid_height() * COLUMNS_TILE;
     }
+}
+
+/// Four neighbouring results of a row, whose first value is float `at` of the tile.
+///
+/// # Safety
+/// `at` is a multiple of 4; `K + 3` floats from it on, rounded up to a multiple of 4, lie in the
+/// tile; `taps` holds K taps.
+#[inline(always)]
+pub(super) unsafe fn across<const K: i32, T: TapSource>(
+    tile: Shared,
+    at: i32,
+    taps: T,
+) -> [f32; 4] {
+    let (mut values, mut i) = ([0.0; 24], 0);
+    while i < (K + 3 + 3) / 4 {
+        // SAFETY: as the caller promised.
+        let four = unsafe { tile.load4(at + 4 * i) };
+        let to = 4 * i as usize;
+        values[to] = four[0];
+        values[to + 1] = four[1];
+        values[to + 2] = four[2];
+        values[to + 3] = four[3];
+        i += 1;
+    }
+    let (mut sums, mut col) = ([0.0; 4], 0);
+    while col < K as usize {
+        // SAFETY: as the caller promised.
+        let tap = unsafe { taps.tap(col) };
+        let mut i = 0;
+        while i < 4 {
+            sums[i] = fma(tap, values[col + i], sums[i]);
+            i += 1;
+        }
+        col += 1;
+    }
+    sums
+}
+
+/// [`RESULTS`] results below each other. The first one's first value is float `at` of the tile, and
+/// the value below is PITCH floats further.
+///
+/// # Safety
+/// The values lie in the tile; `taps` holds K taps.
+#[inline(always)]
+pub(super) unsafe fn down<const K: i32, const PITCH: i32, T: TapSource>(
+    tile: Shared,
+    at: i32,
+    taps: T,
+) -> [f32; RESULTS] {
+    let (mut sums, mut i) = ([0.0; RESULTS], 0);
+    while i < RESULTS + K as usize - 1 {
+        // SAFETY: as the caller promised.
+        let value = unsafe { tile.load(at + i as i32 * PITCH) };
+        let mut result = 0;
+        while result < RESULTS {
+            if i >= result && i - result < K as usize {
+                // SAFETY: as the caller promised.
+                sums[result] = fma(unsafe { taps.tap(i - result) }, value, sums[result]);
+            }
+            result += 1;
+        }
+        i += 1;
+    }
+    sums
 }
 
 /// Loads `count` rows of the block's 32 columns, from row `first` on, into shared memory from float

@@ -25,6 +25,7 @@ pub(crate) mod resolve;
 pub(crate) mod running_sums;
 mod separable;
 pub(crate) mod separable_matrix;
+mod separable_tile;
 pub(crate) mod sliding;
 mod strip;
 pub(crate) mod taken;
@@ -40,13 +41,14 @@ use crate::whole::{products::ProductDigits, window::WindowDigits};
 use crate::{Filter, Variant};
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 12] = [
+pub(crate) static KERNELS: [&Kernel; 13] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
     &direct::UNROLLED,
     &sliding::SLIDING,
     &separable::SEPARABLE,
+    &separable_tile::TILES,
     &fused::FUSED,
     &fourier::FOURIER,
     &matrix::MATRIX,
