@@ -1,6 +1,7 @@
 //! Every variant on the GPU and every family on the CPU against the oracle. See the crate's
 //! documentation for the environment variables.
 
+mod accuracy;
 mod arrays;
 mod auto;
 mod concurrency;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         oracle::trials(),
         controls::trials(),
         table::trials(),
+        accuracy::trials(selection, &gpu),
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
         fourier::trials(selection, &gpu),
