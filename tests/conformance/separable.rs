@@ -86,7 +86,8 @@ pub(crate) fn runs(selection: Selection) -> Vec<Group> {
         Group { window, border: select::BORDERS[i % select::BORDERS.len()], problems }
     };
     let unequal = taps.iter().copied().zip(taps.iter().copied().rev());
-    let every = [(35, 35), (80, 80), (300, 300)].into_iter().chain(unequal).enumerate();
+    let equal = [(13, 13), (80, 80), (300, 300), (35, 35)];
+    let every = equal.into_iter().chain(unequal).enumerate();
     let step = if selection == Selection::Emulated { 3 } else { 1 };
     every.step_by(step).map(group).collect()
 }
@@ -108,7 +109,9 @@ pub(crate) fn sums(selection: Selection) -> Vec<Group> {
         "log:sigma=12",
         "dog:sigma=1,wider=5",
     ];
-    let mut windows: Vec<_> = presets.map(Window::preset).into();
+    // The first is for the variant that takes no sums.
+    let mut windows = vec![Window::random_pair(15, 15, 6105)];
+    windows.extend(presets.map(Window::preset));
     windows
         .extend((9..=35).step_by(2).map(|size| Window::random_sum(size, size, 6000 + size as u64)));
     windows.extend(

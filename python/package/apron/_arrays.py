@@ -173,23 +173,26 @@ class _Foreign:
         if self.device != source.device:
             raise ValueError(f"the {name} is on GPU {source.device} and the output on GPU {self.device}")
 
-    def like(self, dtype, axis):
-        """A new array of the same shape and order of axes.
+    def like(self, dtype, axis, in_c_order=False):
+        """A new array of the same shape and order of axes, or in C's order.
 
-        It belongs to the same library, or to apron if this class does not know the library.
+        It belongs to the same library, or to apron if this class does not know the library. Then
+        its order is that of apron's arrays.
         """
         if self.name == "torch":
             import torch
 
-            return torch.empty_like(self.array, dtype=_torch(dtype))
+            order = torch.contiguous_format if in_c_order else torch.preserve_format
+            return torch.empty_like(self.array, dtype=_torch(dtype), memory_format=order)
         if self.name == "cupy":
             import cupy
 
+            order = "C" if in_c_order else "K"
             # CuPy makes arrays on its current GPU.
             if cupy.cuda.runtime.getDevice() == self.device:
-                return cupy.empty_like(self.array, dtype=dtype)
+                return cupy.empty_like(self.array, dtype, order)
             with self.array.device:
-                return cupy.empty_like(self.array, dtype=dtype)
+                return cupy.empty_like(self.array, dtype, order)
         kind = self.described[1] if dtype is None else np.dtype(dtype).str
         return _apron.DeviceArray._empty(self.described[2], kind, self.device, axis)
 

@@ -82,6 +82,9 @@ class Array:
 
     def like_in_c_order(self):
         """A new array of the same shape and type in C's order, for use within a call."""
+        if self._foreign.name in ("torch", "cupy"):
+            # Its library frees it in stream order. Calls with other arrays wait for their work.
+            return Array(self._foreign.like(self.dtype, -1, in_c_order=True), self)
         flat = _apron.DeviceArray._empty((math.prod(self.shape),), self.dtype.str, self.device, -1)
         array = Array(flat, self)
         array.shape, array.ndim = self.shape, self.ndim
