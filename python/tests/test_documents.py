@@ -66,6 +66,13 @@ def test_the_benchmark(monkeypatch, capsys):
     assert sum(line.startswith("| ") for line in lines) >= 30
 
 
+def test_the_volumes(monkeypatch, capsys):
+    pytest.importorskip("scipy")
+    monkeypatch.setattr(sys, "argv", ["volumes.py", "8", "9", "10", "--seconds", "0.001"])
+    runpy.run_path(str(FOLDER / "examples" / "volumes.py"), run_name="__main__")
+    assert capsys.readouterr().out.count("_filter(volume") == 2
+
+
 def test_every_public_function_is_documented():
     import apron.dask
 

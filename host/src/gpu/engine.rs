@@ -44,6 +44,13 @@ pub(crate) struct Part {
     pub(crate) epilogue: Epilogue,
 }
 
+/// A part at the image's edge.
+struct Edge {
+    /// The image's columns that its windows reach. The part's columns count from the first of them.
+    there: Range<usize>,
+    part: Part,
+}
+
 impl Part {
     /// All results, without an epilogue.
     pub(crate) fn whole(shape: Shape) -> Self {
@@ -186,20 +193,18 @@ impl Engine {
             return self.enqueue_part(prepared, (src, dst), part, stream);
         };
         self.enqueue_part(inside, (src, dst), &middle, stream)?;
-        for (there, edge) in edges {
-            if !edge.rows.is_empty() && !edge.columns.is_empty() {
+        for Edge { there, part } in edges {
+            if !part.rows.is_empty() && !part.columns.is_empty() {
                 let views = (&src.columns(&there), &dst.columns(&there));
-                self.enqueue_part(prepared, views, &edge, stream)?;
+                self.enqueue_part(prepared, views, &part, stream)?;
             }
         }
         Ok(prepared.ran)
     }
 
-    /// The part whose windows lie inside the image, and what is above, below, left and right of it,
-    /// each with the image's columns that its windows reach: its columns count from the first of
-    /// these. `None` if the part is so small that launches for five parts take longer than those
-    /// for one.
-    fn split(&self, shape: Shape, part: &Part) -> Option<(Part, [(Range<usize>, Part); 4])> {
+    /// The part whose windows lie inside the image, and what is above, below, left and right of it.
+    /// `None` if the part is so small that launches for five parts take longer than those for one.
+    fn split(&self, shape: Shape, part: &Part) -> Option<(Part, [Edge; 4])> {
         /// Results from which it is worth it, on an H200.
         const WORTH_IT: usize = 1 << 22;
         let Window { cols, rows, anchor_x, anchor_y } = self.window;
@@ -215,7 +220,7 @@ impl Engine {
         let cut = |columns: Range<usize>, rows| Part { columns, rows, ..part.clone() };
         let edge = |there: Range<usize>, columns: &Range<usize>, rows: &Range<usize>| {
             let columns = columns.start - there.start..columns.end - there.start;
-            (there, cut(columns, rows.clone()))
+            Edge { there, part: cut(columns, rows.clone()) }
         };
         let (all, width) = (&part.columns, shape.width);
         let left = 0..width.min(columns.start + cols as usize);

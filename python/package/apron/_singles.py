@@ -31,8 +31,8 @@ def precision(sums):
     """Choose how the functions of :mod:`apron.ndimage` add up arrays of float32.
 
     With "f32", sums are f32, in the order of :class:`apron.Plan`, and two neighbouring axes are
-    filtered at once. This is several times as fast on a GPU, and on the CPU. A pass over n elements
-    errs by at most ``(n + 4) * 2**-24`` of the sum of ``abs(weight * element)``. It applies to each
+    filtered at once. It is several times as fast on a GPU, and up to twice on the CPU. A pass over n
+    elements errs by at most ``(n + 4) * 2**-24`` of the sum of ``abs(weight * element)``. It applies to each
     pass along an axis from float32 to float32, if the weights are finite. All other passes keep
     SciPy's sums, and so do :func:`apron.ndimage.correlate` and :func:`apron.ndimage.convolve`.
     Arrays that do not lie in C's order are copied first.
