@@ -28,8 +28,9 @@ from . import _apron, _axes, _device_arrays, _singles
 from ._axes import axes_from_0, axis_from_0, per_axis
 from ._device_arrays import Array, takes_device_arrays
 from ._inputs import as_array
-from ._singles import precision
+from ._singles import precision as precision
 
+# SciPy's names, which a star imports. `precision` is apron's own.
 __all__ = [
     "convolve",
     "convolve1d",
@@ -42,7 +43,6 @@ __all__ = [
     "generic_gradient_magnitude",
     "generic_laplace",
     "laplace",
-    "precision",
     "prewitt",
     "sobel",
     "uniform_filter",
@@ -287,7 +287,16 @@ def _gaussian_window(sigma, order, truncate, radius):
         radius = int(truncate * float(sigma) + 0.5)
     if not isinstance(radius, numbers.Integral) or radius < 0:
         raise ValueError("Radius must be a nonnegative integer.")
-    return _gaussian_taps(sigma, order, radius)[::-1]
+    taps = _kept_gaussian_taps if isinstance(sigma, numbers.Real) else _gaussian_taps
+    return taps(sigma, order, radius)[::-1]
+
+
+# Typed, because the taps of np.float32(1.1) are not those of 1.1.
+@functools.lru_cache(maxsize=64, typed=True)
+def _kept_gaussian_taps(sigma, order, radius):
+    taps = _gaussian_taps(sigma, order, radius)
+    taps.flags.writeable = False
+    return taps
 
 
 @takes_device_arrays
