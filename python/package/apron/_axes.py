@@ -44,6 +44,18 @@ def per_axis(value, count):
     return values
 
 
+def in_turns(input, output, passes, new):
+    """Runs each of ``passes(source, target)`` on the result of the one before.
+
+    Results between them lie in `output` and an array that `new` makes, in turns.
+    """
+    spare = new() if len(passes) > 1 else None
+    for left, run in zip(reversed(range(len(passes))), passes):
+        target = output if left % 2 == 0 else spare
+        run(input, target)
+        input = target
+
+
 def added(first, others, squared):
     """Adds up parts in the array of the first. For squares, takes the root of the sum.
 

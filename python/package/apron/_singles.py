@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from . import _apron
+from ._axes import in_turns
 from ._device_arrays import Array, c_strides
 from ._plan import Plan
 
@@ -109,19 +110,19 @@ def passes(input, output, windows, mode, cval):
     border = _BORDERS[mode]
     if border == "constant":
         border = f"constant:{float(cval)!r}"
-    todo = _steps(input.shape, windows, border)
     device = f"gpu:{input.device}" if isinstance(input, Array) else "cpu"
+
+    def step(extents, columns, rows):
+        lines = [(taps.tobytes(), len(taps) // 2 + origin) for taps, origin in (columns, rows)]
+        plan = _plan(*lines, border, device)
+        return lambda source, target: _run(plan, source, target, extents)
+
+    todo = [step(*each) for each in _steps(input.shape, windows, border)]
     result = output if _lies_well(output) else _like(output)
-    spare = _like(output) if len(todo) > 1 else None
     # The first of an odd number of passes writes to the result.
     overlap = _apron.overlap if isinstance(input, Array) else np.may_share_memory
     is_free = _lies_well(input) and not (len(todo) % 2 and overlap(input, result))
-    source = input if is_free else _copied(input)
-    for left, (extents, columns, rows) in zip(reversed(range(len(todo))), todo):
-        target = result if left % 2 == 0 else spare
-        lines = [(taps.tobytes(), len(taps) // 2 + origin) for taps, origin in (columns, rows)]
-        _run(_plan(*lines, border, device), source, target, extents)
-        source = target
+    in_turns(input if is_free else _copied(input), result, todo, lambda: _like(output))
     if result is not output:
         output[...] = result
     return output

@@ -146,13 +146,8 @@ def _passes(input, output, passes):
     if not passes:
         output[...] = input
         return output
-    spare = None
-    if len(passes) > 1:
-        spare = output.like() if isinstance(output, Array) else np.empty_like(output)
-    for left, run in zip(reversed(range(len(passes))), passes):
-        target = output if left % 2 == 0 else spare
-        run(input, target)
-        input = target
+    new = output.like if isinstance(output, Array) else functools.partial(np.empty_like, output)
+    _axes.in_turns(input, output, passes, new)
     return output
 
 
