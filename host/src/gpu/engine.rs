@@ -184,7 +184,9 @@ impl Engine {
         stream: &mut Stream,
     ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
+        self.gpu.same("the stream", stream.gpu())?;
         self.check(src, dst, part)?;
+        self.gpu.enter()?;
         let split = prepared.launcher.inside().and_then(|inside| {
             let (middle, edges) = self.split(src.shape, part)?;
             Some((inside, middle, edges))
@@ -234,7 +236,7 @@ impl Engine {
         Some((cut(columns, rows), edges))
     }
 
-    /// As [`Engine::enqueue`], by one kernel.
+    /// As [`Engine::enqueue`], by one kernel, for arguments that are checked.
     fn enqueue_part(
         &self,
         prepared: &Prepared,
@@ -242,9 +244,6 @@ impl Engine {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<Ran> {
-        self.gpu.same("the stream", stream.gpu())?;
-        self.check(src, dst, part)?;
-        self.gpu.enter()?;
         let channels = src.shape.channels;
         let kinds = (src.scalar, dst.scalar);
         // Results of an epilogue are rounded from f32.
