@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::Gpu;
-use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Step, Variant, f16};
+use apron::{Accuracy, Border, Device, Error, Family, Image, Plan, Scalar, Step, Variant, f16};
 use oracle::Order;
 
 use crate::cases::{Case, Class, Form, Random, Stored, Suite, cases};
@@ -14,7 +15,7 @@ use crate::contest::{Contender, Entry, Must, OnCpu, OnGpu, Problem};
 use crate::linked::{Beside, Linked, linked};
 use crate::measure::Turn;
 use crate::peers::{Found, On, Peers, Taker};
-use crate::pictures::{CHOSEN, Pictures};
+use crate::pictures::{CHOSEN, OF_RANGE, Pictures};
 use crate::report::{CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, duels};
 use crate::{charts, compilers, family_name, output, page, why};
 
@@ -143,8 +144,8 @@ pub fn run(options: &Options) -> Result<()> {
             }
             continue;
         }
-        if gpu.is_none() && case.suite == Suite::Pictures {
-            if options.filter_case.contains("picture") {
+        if gpu.is_none() && case.is_compared() {
+            if !options.filter_case.is_empty() {
                 left_out("for a GPU");
             }
             continue;
@@ -178,19 +179,19 @@ pub fn run(options: &Options) -> Result<()> {
         if let Some((ordinal, gpu)) = &gpu {
             let (peers, skipped) = (peers.as_mut(), &mut report.skipped);
             let rows = match (case.suite, case.stored, case.target) {
-                (Suite::Pictures, Stored::U8, Stored::U8) => {
+                (Suite::Pictures | Suite::Wide, Stored::U8, Stored::U8) => {
                     bench.pictures::<u8, u8>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures, Stored::U8, _) => {
+                (Suite::Pictures | Suite::Wide, Stored::U8, _) => {
                     bench.pictures::<u8, f32>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures, Stored::U16, _) => {
+                (Suite::Pictures | Suite::Wide, Stored::U16, _) => {
                     bench.pictures::<u16, u16>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures, Stored::F16, _) => {
+                (Suite::Pictures | Suite::Wide, Stored::F16, _) => {
                     bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures, Stored::F32, _) => {
+                (Suite::Pictures | Suite::Wide, Stored::F32, _) => {
                     bench.pictures::<f32, f32>(*ordinal, gpu, peak, peers, skipped)
                 }
                 _ => bench.on_gpu(*ordinal, gpu, peak, peers, skipped),
@@ -201,8 +202,10 @@ pub fn run(options: &Options) -> Result<()> {
     report.duels = duels(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
     let put = |file: &str| {
-        output::put_between(file, "bench", |names| {
-            if names == "pictures" { report.pictures() } else { report.beside(names) }
+        output::put_between(file, "bench", |names| match names {
+            "pictures" => report.pictures(),
+            "wide" => report.wide(),
+            names => report.beside(names),
         })
     };
     options.common.write(
@@ -379,12 +382,15 @@ impl Bench<'_> {
     ) {
         let case = self.case;
         for Found { name, class, .. } in found {
-            let class = class_of(&class);
+            // Of pictures, there is one class. Otherwise, a library that takes any filter is dense.
+            let class = if case.is_compared() { case.form.class() } else { class_of(&class) };
+            let start = Instant::now();
             let timed = peers.check(&name).and_then(|agreement| {
                 let rounds = if self.quick { 3 } else { 7 };
                 peers.time(&name, rounds).map(|times| (agreement, times))
             });
             peers.done(&name);
+            eprintln!("  {name}: {:.1} s", start.elapsed().as_secs_f64());
             match timed {
                 Ok((agreement, times)) => {
                     let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
@@ -413,14 +419,17 @@ impl Bench<'_> {
         let class = case.form.class();
         let pictures = Pictures::<S, D>::new(case, &step)?;
         let mut contest = pictures.on(gpu)?;
-        let build = |variant: Option<Variant>| {
-            let builder = Plan::builder(&step).accuracy(case.accuracy).variant(variant);
-            builder.device(Device::Gpu(ordinal)).build()
-        };
-        contest.enter(CHOSEN.to_owned(), build(None)?)?;
+        let builder = || Plan::builder(&step).device(Device::Gpu(ordinal));
+        contest.enter(CHOSEN.to_owned(), builder().build()?, None)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
+        // Bytes are exact, and means are sums, whatever the accuracy is.
+        if case.suite == Suite::Wide && case.stored != Stored::U8 && case.form != Form::Mean {
+            let range = Some(Accuracy::Range);
+            contest.enter(OF_RANGE.to_owned(), builder().accuracy(range).build()?, range)?;
+            labels.push(Label { who: Who::Apron, class, steps: 0 });
+        }
         // Naive kernels are not in `FAST`: they would take most of the time.
-        let all = !self.quick && case.accuracy.is_none() && case.form != Form::Mean;
+        let all = !self.quick && case.suite == Suite::Pictures;
         let others = Variant::all().filter(|variant| all && FAST.contains(variant));
         // All taps of a product in integers (`Matrix`) may be faster than its row and its column.
         // Spectra give the CPU's values for bytes alone.
@@ -431,8 +440,8 @@ impl Bench<'_> {
             _ => Class::of(variant.family()) == class,
         };
         for variant in others.filter(fits) {
-            let entered = build(Some(variant)).map_err(anyhow::Error::from);
-            match entered.and_then(|plan| contest.enter(variant.name().to_owned(), plan)) {
+            let plan = builder().variant(variant).build().map_err(anyhow::Error::from);
+            match plan.and_then(|plan| contest.enter(variant.name().to_owned(), plan, None)) {
                 Ok(()) => labels.push(self.label(variant.family(), class)),
                 Err(error) if matches!(error.downcast_ref(), Some(Error::Unsupported { .. })) => {}
                 Err(error) => return Err(error),
@@ -509,7 +518,6 @@ mod tests {
             target: Stored::F32,
             taps: 5,
             form: Form::Product,
-            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,

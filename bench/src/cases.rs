@@ -1,6 +1,6 @@
 //! The benchmark's problems, with their expected results and the goals for their times.
 
-use apron::{Accuracy, Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
+use apron::{Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
 
 /// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +23,6 @@ pub struct Case {
     pub taps: usize,
     /// How the taps are made.
     pub form: Form,
-    /// The accuracy that the plan is built with.
-    pub accuracy: Option<Accuracy>,
     /// The goals for the best variant of each class.
     pub goals: [Option<Goal>; 2],
     /// The checksums of the direct and of the separable result.
@@ -42,6 +40,8 @@ pub enum Suite {
     Cpu,
     /// Pictures in a GPU's memory with interleaved channels, mostly u8.
     Pictures,
+    /// As [`Suite::Pictures`], under wide filters.
+    Wide,
 }
 
 /// How a channel's value is stored.
@@ -243,11 +243,6 @@ const PICTURES: &[Pictures] = &[
     ((1, 2048, 2048), (Stored::U8, 1, Stored::U8), &[(Form::Random, 17)]),
     ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
-    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), MEANS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
     (
@@ -265,11 +260,14 @@ const PICTURES: &[Pictures] = &[
     ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
 ];
 
-/// As [`PICTURES`], with errors relative to the greatest pixels, as cuFFT's are.
-const OF_RANGE: &[Pictures] = &[
+/// Rows of the fourth table.
+const WIDE: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), WIDE_BLURS),
     ((1, 8192, 8192), (Stored::F32, 3, Stored::F32), WIDE_BLURS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), MEANS),
 ];
 
 /// Means of wide windows.
@@ -287,7 +285,6 @@ pub fn cases() -> Vec<Case> {
         target: Stored::F32,
         taps,
         form,
-        accuracy: None,
         goals,
         sums,
         large,
@@ -302,7 +299,6 @@ pub fn cases() -> Vec<Case> {
         target: stored,
         taps,
         form,
-        accuracy: None,
         goals: Class::ALL.map(|class| Some(Goal::OpenCv(goal)).filter(|_| form.class() == class)),
         sums: Class::ALL.map(|class| sum.filter(|_| form.class() == class)),
         large: false,
@@ -316,12 +312,12 @@ pub fn cases() -> Vec<Case> {
             on_cpu(stored, channels, Form::Gaussian, CPU_WIDE_TAPS[i], goal, Some(sums[i]))
         })
     });
-    let plain = PICTURES.iter().map(|pictures| (pictures, None));
-    let of_range = OF_RANGE.iter().map(|pictures| (pictures, Some(Accuracy::Range)));
-    let pictures = plain.chain(of_range).flat_map(
-        |(&((images, width, height), (stored, channels, target), filters), accuracy)| {
+    let plain = PICTURES.iter().map(|pictures| (Suite::Pictures, pictures));
+    let wide = WIDE.iter().map(|pictures| (Suite::Wide, pictures));
+    let pictures = plain.chain(wide).flat_map(
+        |(suite, &((images, width, height), (stored, channels, target), filters))| {
             filters.iter().map(move |&(form, taps)| Case {
-                suite: Suite::Pictures,
+                suite,
                 images,
                 width,
                 height,
@@ -330,7 +326,6 @@ pub fn cases() -> Vec<Case> {
                 target,
                 taps,
                 form,
-                accuracy,
                 goals: NO_GOAL,
                 sums: [None; 2],
                 large: false,
@@ -518,12 +513,15 @@ impl Case {
                     format!("-to-{}", self.target.name())
                 };
                 let many = if *images == 1 { String::new() } else { format!("{images}x") };
-                let accuracy = self.accuracy.map_or(String::new(), |name| format!("-{name}"));
-                format!(
-                    "picture-{stored}{planes}{to}-{form}{accuracy}-{taps}-{many}{width}x{height}"
-                )
+                format!("picture-{stored}{planes}{to}-{form}-{taps}-{many}{width}x{height}")
             }
+            Suite::Wide => format!("wide-{stored}{planes}-{form}-{taps}-{width}x{height}"),
         }
+    }
+
+    /// Whether it has pictures in a GPU's memory, whose every value is compared with the CPU's.
+    pub fn is_compared(&self) -> bool {
+        matches!(self.suite, Suite::Pictures | Suite::Wide)
     }
 
     /// Width, height and channels of each image.
@@ -553,9 +551,6 @@ impl Case {
     /// The filter, for a table.
     pub fn filter_in_words(&self) -> String {
         let taps = self.taps;
-        if let Some(accuracy) = self.accuracy {
-            return format!("Gaussian {taps}+{taps}, errors of the {accuracy}");
-        }
         match self.form {
             Form::Random => format!("{taps}x{taps}"),
             Form::Product => format!("{taps}+{taps}"),
@@ -665,7 +660,7 @@ mod tests {
             let name = case.name();
             let class = case.form.class();
             // Pictures need no checksum: every value is compared with the CPU's result.
-            let compared = case.suite == Suite::Pictures;
+            let compared = case.is_compared();
             assert!(
                 case.sums[class as usize].is_some() || case.width > 16384 || compared,
                 "{name}"

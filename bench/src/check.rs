@@ -159,7 +159,6 @@ mod tests {
             target: stored,
             taps,
             form,
-            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,

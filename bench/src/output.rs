@@ -27,7 +27,7 @@ pub(crate) struct Common {
     /// Also put tables into this Markdown file; may be given more than once. Between "<!-- ladder
     /// NAME -->" and "<!-- end -->" goes the table of a document, after "<!-- bench NAME -->" the
     /// comparison with the libraries of this name, after "<!-- bench pictures -->" the table of
-    /// pictures on a GPU.
+    /// pictures on a GPU, after "<!-- bench wide -->" that of wide filters.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Vec<PathBuf>,
 }

@@ -19,11 +19,12 @@ use crate::measure::Bed;
 /// The name of the plan that chooses its variant.
 pub(crate) const CHOSEN: &str = "chosen";
 
+/// The name of such a plan whose errors are relative to the greatest pixels, as cuFFT's are.
+pub(crate) const OF_RANGE: &str = "chosen, errors of the range";
+
 /// A case's pictures, one below the other, and the result that every contender must give.
 pub(crate) struct Pictures<S, D> {
     each: Shape,
-    /// How far a result may be from the CPU's.
-    allowed: f64,
     pub(crate) src: Image<S>,
     pub(crate) expected: Image<D>,
 }
@@ -61,13 +62,7 @@ impl<S: Random, D: Random> Pictures<S, D> {
                 .extend(filtered::<S, D>(&plan, step, &picture).context("on the CPU")?.into_vec());
         }
         let expected = Image::from_vec(expected, each.width, case.rows(), each.channels)?;
-        // Errors of the range: 40 units in the last place of pixels up to 1, or a step of integers.
-        let allowed = match (case.accuracy, D::SCALAR) {
-            (Some(Accuracy::Range), Scalar::F32) => 40.0 * f64::from(f32::EPSILON),
-            (Some(Accuracy::Range), _) => 1.0,
-            _ => 0.0,
-        };
-        Ok(Self { each, allowed, src, expected })
+        Ok(Self { each, src, expected })
     }
 
     /// The pictures on a GPU.
@@ -102,11 +97,17 @@ impl<S: Random, D: Random> Pictures<S, D> {
 }
 
 impl<S: Random, D: Random> OnPictures<'_, S, D> {
-    /// Runs the plan once, and compares its result with the CPU's.
+    /// Runs the plan once, and compares its result with the CPU's: bits, or values if the plan was
+    /// built for errors of the range.
     ///
     /// # Errors
     /// If it fails, or if a value differs.
-    pub(crate) fn enter(&mut self, name: String, plan: Plan) -> Result<()> {
+    pub(crate) fn enter(
+        &mut self,
+        name: String,
+        plan: Plan,
+        accuracy: Option<Accuracy>,
+    ) -> Result<()> {
         let (each, gpu) = (self.pictures.each, self.gpu.clone());
         let mut run: OnDevice<'_> =
             Box::new(move |src, dst, stream| batch(&gpu, &plan, each, src, dst, stream));
@@ -118,12 +119,14 @@ impl<S: Random, D: Random> OnPictures<'_, S, D> {
             run(&self.src, &mut dst, &mut stream)?;
             stream.synchronize()?;
             let found = self.gpu.download_stored::<D>(&dst)?;
-            let Pictures { expected, allowed, .. } = self.pictures;
-            if *allowed == 0.0 {
-                check::same(&found, expected)?;
+            if accuracy == Some(Accuracy::Range) {
+                // 40 units in the last place of pixels up to 1, or a step of integers.
+                let float = D::SCALAR == Scalar::F32;
+                let allowed = if float { 40.0 * f64::from(f32::EPSILON) } else { 1.0 };
+                let difference = check::difference(&found, &self.pictures.expected);
+                ensure!(difference <= allowed, "off by {difference}, {allowed} are allowed");
             } else {
-                let difference = check::difference(&found, expected);
-                ensure!(difference <= *allowed, "off by {difference}, {allowed} are allowed");
+                check::same(&found, &self.pictures.expected)?;
             }
             Ok(Checked { checksum: Some(check::sum(&found)), ..Checked::against(Against::Cpu) })
         };
@@ -229,7 +232,6 @@ mod tests {
             target,
             taps: 3,
             form,
-            accuracy: None,
             goals: [None; 2],
             sums: [None; 2],
             large: false,
@@ -244,10 +246,10 @@ mod tests {
         if let Ok(gpu) = Gpu::open(0) {
             let mut contest = pictures.on(&gpu).unwrap();
             let plan = || Plan::builder(&step).device(Device::Gpu(0)).build().unwrap();
-            contest.enter(CHOSEN.to_owned(), plan()).unwrap();
+            contest.enter(CHOSEN.to_owned(), plan(), None).unwrap();
             let other =
                 Plan::builder(&step).device(Device::Gpu(0)).border(Border::Wrap).build().unwrap();
-            assert!(contest.enter("another border".to_owned(), other).is_err());
+            assert!(contest.enter("another border".to_owned(), other, None).is_err());
             let times = contest.time(1).unwrap();
             assert!(times.copies.len() == 1 && times.entries.len() == 1);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use apron::gpu::Gpu;
 use serde::Serialize;
 
-use crate::cases::{Case, Class, Goal, Suite};
+use crate::cases::{Case, Class, Goal};
 use crate::check::Checked;
 use crate::measure::{median, micros};
 use crate::pictures::CHOSEN;
@@ -50,7 +50,7 @@ pub(crate) struct Row {
     /// The stored type and channels alone.
     #[serde(skip)]
     pub(crate) pixel: String,
-    /// The filter in words, in cases of [`Suite::Pictures`].
+    /// The filter in words, in cases whose every value is compared.
     #[serde(skip)]
     pub(crate) picture: Option<String>,
     /// Values in the result.
@@ -178,7 +178,7 @@ impl<'a> Rows<'a> {
             case: case.name(),
             image: format!("{many}{}x{} {pixel}", case.width, case.height),
             pixel,
-            picture: (case.suite == Suite::Pictures).then(|| case.filter_in_words()),
+            picture: case.is_compared().then(|| case.filter_in_words()),
             values: case.values(),
             megapixels: pixels / 1e6,
             taps: case.taps,
@@ -518,10 +518,35 @@ impl Report {
                 }),
             ]
         };
-        let ours = self.rows.iter().filter(|row| row.picture.is_some() && row.variant == CHOSEN);
+        let ours = self.rows.iter().filter(|row| {
+            row.picture.is_some() && row.variant == CHOSEN && !row.case.starts_with("wide")
+        });
         let rows: Vec<_> = ours.map(row).collect();
         let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!("{}:\n\n", gpu.line()));
         (!rows.is_empty()).then(|| gpu + &text::markdown(&header, 2, &rows))
+    }
+
+    /// The table of wide filters on a GPU, with a column for each contender, if there are any.
+    pub(crate) fn wide(&self) -> Option<String> {
+        let rows: Vec<_> = self.rows.iter().filter(|row| row.case.starts_with("wide")).collect();
+        let mut names: Vec<&str> = Vec::new();
+        for row in &rows {
+            if !names.contains(&row.variant.as_str()) {
+                names.push(&row.variant);
+            }
+        }
+        let header: Vec<_> = ["pictures", "filter"].iter().chain(&names).copied().collect();
+        let line = |case: &[&Row]| {
+            let time = |name: &&str| {
+                let row = case.iter().find(|row| row.variant == *name);
+                row.map_or_else(String::new, |row| text::number(row.median_us))
+            };
+            let image = [case[0].image.clone(), case[0].picture.clone().unwrap_or_default()];
+            image.into_iter().chain(names.iter().map(time)).collect()
+        };
+        let lines: Vec<_> = rows.chunk_by(|one, next| one.case == next.case).map(line).collect();
+        let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!("{}:\n\n", gpu.line()));
+        (!lines.is_empty()).then(|| gpu + &text::markdown(&header, 2, &lines))
     }
 
     /// A line for each case in which a rival is faster.
@@ -735,6 +760,36 @@ pub(crate) mod tests {
             ]
         );
         assert!(report.text().contains("1.0e0 off in 398131 values"), "{}", report.text());
+    }
+
+    #[test]
+    fn wide_filters_have_a_column_for_each_contender() {
+        let mut report = sample("8192x8192-5x5");
+        assert_eq!(report.wide(), None);
+        for (name, us) in
+            [("wide-f32-gaussian-41-8192x8192", 300), ("wide-f32-mean-51-8192x8192", 400)]
+        {
+            let case = case(name);
+            let mut rows =
+                Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(130)], Some(60e12));
+            add(&mut rows, CHOSEN, Who::Apron, Class::Pair, us, 82);
+            if us == 300 {
+                add(&mut rows, "cuFFT", Who::Peer, Class::Pair, 2000, 0);
+            }
+            report.rows.extend(rows.list);
+        }
+        let table = report.wide().unwrap();
+        let rows: Vec<_> = table.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| pictures | filter | copy | chosen | cuFFT |",
+                "| --- | --- | ---: | ---: | ---: |",
+                "| 8192x8192 f32 | Gaussian 41+41 | 130 | 300 | 2000 |",
+                "| 8192x8192 f32 | mean 51x51 | 130 | 400 |  |",
+            ]
+        );
+        assert!(report.pictures().is_none());
     }
 
     #[test]

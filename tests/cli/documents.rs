@@ -12,7 +12,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("cli/README.md", include_str!("../../cli/README.md"), 25),
     ]
     .map(|(name, text, least)| {
+        // Windows has no shell that takes these lines.
         Trial::test(format!("documents::{name}"), move || commands(text, least))
+            .with_ignored_flag(cfg!(windows))
     })
     .into()
 }

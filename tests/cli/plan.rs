@@ -16,7 +16,9 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("plan::names_the_choice_and_its_reason", choice),
         Trial::test("plan::estimates_without_a_driver", || {
-            estimates(OsStr::new("no-such-library.so"), &["no-such-library.so"])
+            let gpu = cfg!(feature = "gpu");
+            let why = if gpu { "no-such-library.so" } else { "this build has no GPU support" };
+            estimates(OsStr::new("no-such-library.so"), &[why])
         }),
         Trial::test("plan::estimates_with_a_gpu", estimates_with_gpu)
             .with_ignored_flag(built::no_emulator().is_some()),

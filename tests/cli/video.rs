@@ -120,7 +120,7 @@ impl Kind {
 
     fn samples(self, bytes: &[u8]) -> Vec<u16> {
         match self.bits {
-            8 => bytes.iter().map(|&byte| byte.into()).collect(),
+            8 => bytes.iter().map(|&byte| u16::from(byte)).collect(),
             _ => bytes.chunks(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect(),
         }
     }
