@@ -243,6 +243,7 @@ const PICTURES: &[Pictures] = &[
     ((1, 2048, 2048), (Stored::U8, 1, Stored::U8), &[(Form::Random, 17)]),
     ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::F32, 3, Stored::F32), &[(Form::Random, 5), (Form::Gaussian, 17)]),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
     (

@@ -128,6 +128,15 @@ impl Plane {
         self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64))
     }
 
+    /// The plane whose pixels are the values of images of so many interleaved channels. It has a
+    /// channel for each image.
+    pub const fn as_values(self, channels: u32) -> Self {
+        let pixel = self.pixel / channels as i32;
+        let is_plain = self.scalar == scalar::F32 && self.row as i32 as i64 == self.row;
+        let plain_row = if is_plain { self.row as i32 } else { 0 };
+        Self { channel: self.image(channels), image_gap: 0, pixel, plain_row, ..self }
+    }
+
     /// Whether pixels are f32 values side by side and rows are less than 2 GiB apart (but not 0
     /// bytes).
     #[inline(always)]
@@ -252,6 +261,17 @@ pub struct Pass {
     pub point: f32,
     /// The list of uncertain results, if source and destination are bytes.
     pub uncertain: UncertainList,
+}
+
+impl Pass {
+    /// The pass whose pixels are the values of images of so many interleaved channels, in source
+    /// and destination.
+    pub const fn as_values(self, channels: u32) -> Self {
+        let (src, dst) = (self.src.as_values(channels), self.dst.as_values(channels));
+        let (count, Region { x0, x1, y0, y1 }) = (channels as i32, self.region);
+        let region = Region { x0: count * x0, x1: count * x1, y0, y1 };
+        Self { src, dst, width: count * self.width, region, channels: Channels::new(1, 1), ..self }
+    }
 }
 
 /// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within

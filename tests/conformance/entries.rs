@@ -190,6 +190,33 @@ fn halves() -> impl Iterator<Item = Group> {
     })
 }
 
+/// For each entry of a variant for interleaved channels of f32, a problem with strips inside the
+/// image and at each of its edges, and one narrower than a strip.
+#[cfg(feature = "gpu")]
+fn interleaved(variant: Variant) -> Vec<Group> {
+    let window = |size: usize| match variant.family() {
+        Family::Separable => Window::random_pair(size, size, 4700 + size as u64),
+        _ => Window::random(size, size, 4700 + size as u64),
+    };
+    let group = |(i, (channels, size)): (usize, (usize, usize))| {
+        let problem = |number: usize, width: usize| {
+            Problem::new(width, 19 + 40 * number, select::seed(62, 2 * i + number))
+                .channels(channels)
+        };
+        Group {
+            window: window(size),
+            border: select::BORDERS[i % select::BORDERS.len()],
+            problems: vec![problem(0, 31), problem(1, 1200 / channels)],
+        }
+    };
+    let of = |channels: usize| {
+        let part = format!("_f32_c{channels}_");
+        let entries = variant.entries().filter(move |entry| entry.contains(&part));
+        entries.filter_map(size_of).map(move |size| (channels, size))
+    };
+    of(3).chain(of(4)).enumerate().map(group).collect()
+}
+
 /// For a variant with entries for stored pixels, two problems for each size: one in 8 bits, one in
 /// 16 bits, alternately integers and half floats. One to four channels cycle, and so do the types
 /// of the results. Some pairs of types have entries of their own (equal types, and bytes to f32).
@@ -374,9 +401,17 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
             _ => {
                 suite::check(
                     &format!("{name}, {variant}"),
-                    &[OnDevice { variant }],
+                    &[OnDevice { variant, interleaved: false }],
                     &groups(variant),
                 )?;
+                let interleaved = interleaved(variant);
+                if !interleaved.is_empty() {
+                    suite::check(
+                        &format!("{name}, {variant}, interleaved"),
+                        &[OnDevice { variant, interleaved: true }],
+                        &interleaved,
+                    )?;
+                }
                 if variant == Variant::Fourier { spectra() } else { stored(variant) }
             }
         };

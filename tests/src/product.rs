@@ -131,6 +131,8 @@ impl Ready for Plan {
 pub struct OnDevice {
     /// The variant.
     pub variant: Variant,
+    /// Whether channels are interleaved, rather than plane by plane. Then it takes f32 alone.
+    pub interleaved: bool,
 }
 
 #[cfg(feature = "gpu")]
@@ -138,16 +140,18 @@ impl Implementation for OnDevice {
     type Ready = DevicePlan;
 
     fn name(&self) -> String {
-        format!("{} in device memory", self.variant)
+        let layout = if self.interleaved { ", interleaved" } else { "" };
+        format!("{} in device memory{layout}", self.variant)
     }
 
     fn must_take(&self, window: &Window, _: Border) -> bool {
-        promised(self.variant, window)
+        !self.interleaved && promised(self.variant, window)
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<DevicePlan> {
         let product = Product { variant: Some(self.variant), device: Gpu::DEVICE };
-        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)? })
+        let plan = product.prepare(window, border)?;
+        Ok(DevicePlan { plan, gpu: apron::gpu::Gpu::open(0)?, interleaved: self.interleaved })
     }
 }
 
@@ -157,6 +161,7 @@ impl Implementation for OnDevice {
 pub struct DevicePlan {
     plan: Plan,
     gpu: apron::gpu::Gpu,
+    interleaved: bool,
 }
 
 #[cfg(feature = "gpu")]
@@ -175,6 +180,13 @@ impl Ready for DevicePlan {
         src: Source<'_, S>,
         dst: Target<'_, D>,
     ) -> Result<()> {
+        if self.interleaved {
+            let (scalar, layout) = (apron::Scalar::F32, apron::Layout::Interleaved);
+            let image = || self.gpu.image_of(shape, scalar, layout);
+            return filter_on_device([image()?, image()?], src, dst, |src, dst, stream| {
+                self.plan.run_on_device(src, dst, stream)
+            });
+        }
         // The layout differs from the source's, so that with several channels a wrong stride shows.
         // In every other problem, rows begin where vectors are not aligned.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
@@ -216,8 +228,9 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     let gpu = poisoned.gpu().clone();
     let Shape { width, height, channels } = poisoned.shape();
     let mut stream = gpu.stream()?;
-    let uploaded =
-        gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+    let view = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
+    let interleaved = poisoned.format().layout == apron::Layout::Interleaved;
+    let uploaded = if interleaved { gpu.upload_stored(&view)? } else { gpu.upload(&view)? };
     // Under `Border::Keep`, a window that leaves the image everywhere copies all pixels and leaves
     // the gaps as they are.
     let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;

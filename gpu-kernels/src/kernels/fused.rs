@@ -10,33 +10,41 @@
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
-use crate::kernels::sliding::{Step, advance, narrower, slide, slide_planar};
-use crate::tile::ring::{MAX_SHARE, ring_apron};
+use crate::kernels::sliding::{Step, advance, narrower, skew, slide, slide_planar, span};
+use crate::tile::ring::MAX_SHARE;
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
 /// of a lane, and for 8 bits; rows at a time, and for 8 and 16 bits; stages of the ring; the most
 /// registers of a thread for 8 bits. Then those for f32 alone: name; taps; pixels of a lane; rows
-/// at a time; stages of the ring.
+/// at a time; stages of the ring. Then those for interleaved channels of f32: name; taps; channels;
+/// rows at a time.
 macro_rules! fused {
     (stored { $($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)* }
-    f32 { $($wide:ident: $wide_k:literal, $wide_px:literal, $wide_r:literal, $wide_stages:literal;)* }) => {
+    f32 { $($wide:ident: $wide_k:literal, $wide_px:literal, $wide_r:literal, $wide_stages:literal;)* }
+    interleaved { $($values:ident: $values_k:literal, $values_c:literal, $values_r:literal;)* }) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $k }>) {
-                slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, Fused(parameter!($name, 3, taps)))
+                slide::<$k, $k, 1, $px, $r, $stages, _>(&pass, anchor_y, rows, Fused::<1>(parameter!($name, 3, taps)))
             }
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 directive!($limit);
-                let fused = Fused(parameter!($bits8, 4, taps));
+                let fused = Fused::<1>(parameter!($bits8, 4, taps));
                 slide_planar::<1, $k, $px8, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
-                let fused = Fused(parameter!($bits16, 4, taps));
+                let fused = Fused::<1>(parameter!($bits16, 4, taps));
                 slide_planar::<2, $k, { narrower($px, $px8) as usize }, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
         )*
         $(
             fn $wide(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $wide_k }>) {
-                slide::<$wide_k, $wide_px, $wide_r, $wide_stages, _>(&pass, anchor_y, rows, Fused(parameter!($wide, 3, taps)))
+                slide::<$wide_k, $wide_k, 1, $wide_px, $wide_r, $wide_stages, _>(&pass, anchor_y, rows, Fused::<1>(parameter!($wide, 3, taps)))
+            }
+        )*
+        $(
+            fn $values(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $values_k }>) {
+                let fused = Fused::<$values_c>(parameter!($values, 3, taps));
+                slide::<$values_k, { span($values_k, $values_c) }, $values_c, 4, $values_r, 8, _>(&pass, anchor_y, rows, fused)
             }
         )*}
 
@@ -54,6 +62,7 @@ macro_rules! fused {
                         },
                     ]),
                     taps: $k,
+                    channels: 1,
                     pixels: $px,
                     rows: $r,
                     stages: $stages,
@@ -63,9 +72,20 @@ macro_rules! fused {
                     entry: $wide.with_taps(),
                     planar: None,
                     taps: $wide_k,
+                    channels: 1,
                     pixels: $wide_px,
                     rows: $wide_r,
                     stages: $wide_stages,
+                },
+            )* $(
+                crate::kernels::sliding::Strip {
+                    entry: $values.with_taps(),
+                    planar: None,
+                    taps: $values_k,
+                    channels: $values_c,
+                    pixels: 4,
+                    rows: $values_r,
+                    stages: 8,
                 },
             )*];
         }
@@ -109,12 +129,32 @@ fused! {
         fused_63: 63, 2, 2, 8;
         fused_65: 65, 2, 2, 8;
     }
+    interleaved {
+        fused_f32_c3_3: 3, 3, 2;
+        fused_f32_c4_3: 3, 4, 2;
+        fused_f32_c3_5: 5, 3, 2;
+        fused_f32_c4_5: 5, 4, 2;
+        fused_f32_c3_7: 7, 3, 2;
+        fused_f32_c4_7: 7, 4, 2;
+        fused_f32_c3_9: 9, 3, 1;
+        fused_f32_c4_9: 9, 4, 1;
+        fused_f32_c3_11: 11, 3, 1;
+        fused_f32_c4_11: 11, 4, 1;
+        fused_f32_c3_13: 13, 3, 1;
+        fused_f32_c4_13: 13, 4, 1;
+        fused_f32_c3_15: 15, 3, 1;
+        fused_f32_c4_15: 15, 4, 1;
+        fused_f32_c3_17: 17, 3, 1;
+        fused_f32_c4_17: 17, 4, 1;
+        fused_f32_c3_19: 19, 3, 1;
+        fused_f32_c3_21: 21, 3, 1;
+    }
 }
 
-/// The taps of a row and of a column.
-pub(crate) struct Fused(pub(crate) Parameter);
+/// The taps of a row, C values apart, and of a column.
+pub(crate) struct Fused<const C: usize>(pub(crate) Parameter);
 
-impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
+impl<const C: usize, const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused<C> {
     type State = [[f32; PX]; K];
     const START: Self::State = [[0.0; PX]; K];
 
@@ -124,7 +164,7 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
         rows: [[f32; MAX_SHARE]; R],
         sums: &mut [[f32; PX]; K],
     ) -> [[f32; PX]; R] {
-        let skew = ring_apron(K as i32) as usize - K / 2;
+        let skew = const { skew(K, C) };
         let mut across = [[0.0; PX]; R];
         let mut col = 0;
         while col < K {
@@ -134,7 +174,7 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
             while r < R {
                 let mut i = 0;
                 while i < PX {
-                    across[r][i] = fma(tap, rows[r][skew + col + i], across[r][i]);
+                    across[r][i] = fma(tap, rows[r][skew + C * col + i], across[r][i]);
                     i += 1;
                 }
                 r += 1;

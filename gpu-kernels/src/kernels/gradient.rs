@@ -34,7 +34,7 @@ pub const BLOCK: (u32, u32) = (32, 8);
 
 kernel! {
     fn gradient(pass: Pass, anchor_y: i32, rows: i32, weights: Taps<2>) {
-        slide::<3, 4, 2, 8, _>(&pass, anchor_y, rows, Magnitude(parameter!(gradient, 3, weights)))
+        slide::<3, 3, 1, 4, 2, 8, _>(&pass, anchor_y, rows, Magnitude(parameter!(gradient, 3, weights)))
     }
 
     fn gradient_8bit(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
@@ -130,6 +130,7 @@ host! {
             Planar { entry: gradient_16bit.with_taps(), pixels: 4, rows: 2 },
         ]),
         taps: 3,
+        channels: 1,
         pixels: 4,
         rows: 2,
         stages: 8,

@@ -1,8 +1,9 @@
 //! Direct correlation with a window that slides down the image in registers.
 //!
 //! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have
-//! neighbouring strips. Input rows of f32 come through the warp's `Ring`. For interleaved channels
-//! of 8 or 16 bits, a block has a warp for each channel, all on the same strip (`tile/planar.rs`).
+//! neighbouring strips. Input rows of f32 come through the warp's `Ring`. Interleaved channels of
+//! f32 are one row of values, whose taps are C places apart. For interleaved channels of 8 or 16
+//! bits, a block has a warp for each channel, all on the same strip (`tile/planar.rs`).
 //! A lane computes PX neighbouring pixels of every row. It holds the sums of K output rows, one for
 //! each tap row. An input row is added to all of them, R input rows at a time so that a tap is
 //! fetched once for all R. The oldest sums are then complete, and a new row begins.
@@ -24,20 +25,27 @@ use crate::tile::view::{Run, Source, Target};
 /// of a lane, and for 8 bits; rows at a time; stages of the ring; the most registers of a thread
 /// for 8 bits.
 macro_rules! sliding {
-    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)*) => {
+    (stored { $($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)* }
+    f32 { $($values:ident: $values_k:literal, $values_c:literal, $values_r:literal;)* }) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
-                let direct = Direct(parameter!($name, 3, taps));
-                slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, direct)
+                let direct = Direct::<1>(parameter!($name, 3, taps));
+                slide::<$k, $k, 1, $px, $r, $stages, _>(&pass, anchor_y, rows, direct)
             }
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 directive!($limit);
-                let direct = Direct(parameter!($bits8, 4, taps));
+                let direct = Direct::<1>(parameter!($bits8, 4, taps));
                 slide_planar::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
-                let direct = Direct(parameter!($bits16, 4, taps));
+                let direct = Direct::<1>(parameter!($bits16, 4, taps));
                 slide_planar::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, direct)
+            }
+        )*
+        $(
+            fn $values(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $values_k * $values_k }>) {
+                let direct = Direct::<$values_c>(parameter!($values, 3, taps));
+                slide::<$values_k, { span($values_k, $values_c) }, $values_c, 4, $values_r, 8, _>(&pass, anchor_y, rows, direct)
             }
         )*}
 
@@ -51,16 +59,28 @@ macro_rules! sliding {
                         Planar { entry: $bits16.with_taps(), pixels: narrower($px, $px8), rows: $r },
                     ]),
                     taps: $k,
+                    channels: 1,
                     pixels: $px,
                     rows: $r,
                     stages: $stages,
-                }
-            ),*];
+                },
+            )* $(
+                Strip {
+                    entry: $values.with_taps(),
+                    planar: None,
+                    taps: $values_k,
+                    channels: $values_c,
+                    pixels: 4,
+                    rows: $values_r,
+                    stages: 8,
+                },
+            )*];
         }
     };
 }
 
 sliding! {
+    stored {
     sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
     sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
     sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 168";
@@ -69,6 +89,17 @@ sliding! {
     sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 168";
     sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 168";
     sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 168";
+    }
+    f32 {
+        sliding_f32_c3_3: 3, 3, 2;
+        sliding_f32_c4_3: 3, 4, 2;
+        sliding_f32_c3_5: 5, 3, 2;
+        sliding_f32_c4_5: 5, 4, 2;
+        sliding_f32_c3_7: 7, 3, 1;
+        sliding_f32_c4_7: 7, 4, 1;
+        sliding_f32_c3_9: 9, 3, 1;
+        sliding_f32_c4_9: 9, 4, 1;
+    }
 }
 
 host! {
@@ -76,12 +107,14 @@ host! {
     /// rows of a strip, the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Strip {
-        /// The entry for planes of f32.
+        /// The entry for f32.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
         /// The entries for interleaved values of 8 and of 16 bits, if there are any.
         pub planar: Option<[Planar; 2]>,
         /// Tap columns, and tap rows.
         pub taps: i32,
+        /// Interleaved channels of f32: the pixels are values in memory order if there are several.
+        pub channels: i32,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
         /// Rows that a lane takes at a time.
@@ -132,16 +165,28 @@ pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
 
 pub(crate) type Share = [f32; MAX_SHARE];
 
-/// Correlation with every tap of a window.
-struct Direct(Parameter);
+/// The values of a row from a window's first to its last, with C interleaved channels.
+pub const fn span(taps: i32, channels: i32) -> usize {
+    ((taps - 1) * channels + 1) as usize
+}
 
-impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct {
+/// The place in a [`Share`] of the first value under the window of the lane's first result.
+#[inline(always)]
+pub(crate) const fn skew(taps: usize, channels: usize) -> usize {
+    let reach = taps / 2 * channels;
+    ring_apron(2 * reach as i32 + 1) as usize - reach
+}
+
+/// Correlation with every tap of a window, C values apart.
+struct Direct<const C: usize>(Parameter);
+
+impl<const C: usize, const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct<C> {
     type State = [[f32; PX]; K];
     const START: Self::State = [[0.0; PX]; K];
 
     #[inline(always)]
     unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R] {
-        let skew = ring_apron(K as i32) as usize - K / 2;
+        let skew = const { skew(K, C) };
         // SAFETY: K * K taps are in the parameter.
         advance(sums, |tap_row, r, start| unsafe {
             let mut sum = start;
@@ -150,7 +195,7 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct 
                 let tap = self.0.tap(tap_row * K + col);
                 let mut i = 0;
                 while i < PX {
-                    sum[i] = fma(tap, rows[r][skew + col + i], sum[i]);
+                    sum[i] = fma(tap, rows[r][skew + C * col + i], sum[i]);
                     i += 1;
                 }
                 col += 1;
@@ -210,12 +255,15 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// Filters a strip from top to bottom, for both sliding kernels.
 ///
 /// # Safety
-/// `pass` describes allocated memory, its source plain and aligned to 16 bytes. The launch has 32
-/// threads a row of the block, and [`crate::tile::ring::ring_floats`] floats of shared memory for
+/// `pass` describes allocated memory, its source plain and aligned to 16 bytes. SPAN is [`span`] of
+/// K and C; with several channels C, the pass's pixels are values. The launch has 32 threads a row
+/// of the block, and [`crate::tile::ring::ring_floats`] floats of shared memory for
 /// each row.
 #[inline(always)]
 pub(crate) unsafe fn slide<
     const K: usize,
+    const SPAN: usize,
+    const C: usize,
     const PX: usize,
     const R: usize,
     const STAGES: usize,
@@ -232,7 +280,7 @@ pub(crate) unsafe fn slide<
         return;
     }
     // SAFETY: the whole warp is here, with its shared memory.
-    let ring = unsafe { Ring::<K, PX, R, STAGES>::new(pass, strip_left) };
+    let ring = unsafe { Ring::<SPAN, C, PX, R, STAGES>::new(pass, strip_left) };
     let x = strip_left + PX as i32 * thread_x();
     let run = Target::new(pass).run::<PX>(x);
 
@@ -240,7 +288,16 @@ pub(crate) unsafe fn slide<
     while top < pass.region.y1 {
         let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
         // SAFETY: as the caller promised; the rows lie in the region.
-        unsafe { slide_down(pass, &ring, (&run, x), (top, bottom), anchor_y, &step) };
+        unsafe {
+            slide_down::<K, SPAN, C, PX, R, STAGES, S>(
+                pass,
+                &ring,
+                (&run, x),
+                (top, bottom),
+                anchor_y,
+                &step,
+            )
+        };
         copies_wait::<0>();
         warp_barrier();
         top += grid_height() * rows;
@@ -255,19 +312,21 @@ pub(crate) unsafe fn slide<
 #[inline(always)]
 unsafe fn slide_down<
     const K: usize,
+    const SPAN: usize,
+    const C: usize,
     const PX: usize,
     const R: usize,
     const STAGES: usize,
     S: Step<K, PX, R>,
 >(
     pass: &Pass,
-    ring: &Ring<'_, K, PX, R, STAGES>,
+    ring: &Ring<'_, SPAN, C, PX, R, STAGES>,
     (run, x): (&Run<'_, PX>, i32),
     (top, bottom): (i32, i32),
     anchor_y: i32,
     step: &S,
 ) {
-    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
+    let share = (ring_apron(SPAN as i32) as usize + SPAN / 2 + PX).next_multiple_of(PX);
     // Input rows are counted from the first row that the strip needs.
     let first = top - anchor_y;
     let count = bottom - top + K as i32 - 1;
@@ -471,8 +530,14 @@ unsafe fn step_planar<
 /// # Safety
 /// As for [`Ring::fetch`].
 #[inline(always)]
-unsafe fn fetch_or_none<const K: usize, const PX: usize, const R: usize, const STAGES: usize>(
-    ring: &Ring<'_, K, PX, R, STAGES>,
+unsafe fn fetch_or_none<
+    const K: usize,
+    const C: usize,
+    const PX: usize,
+    const R: usize,
+    const STAGES: usize,
+>(
+    ring: &Ring<'_, K, C, PX, R, STAGES>,
     first: i32,
     i: i32,
     count: i32,

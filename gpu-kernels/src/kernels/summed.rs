@@ -29,7 +29,7 @@ macro_rules! summed {
     ) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $factors * $k }>) {
-                slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, $step(parameter!($name, 3, taps)))
+                slide::<$k, $k, 1, $px, $r, $stages, _>(&pass, anchor_y, rows, $step(parameter!($name, 3, taps)))
             }
         )*}
 
@@ -40,6 +40,7 @@ macro_rules! summed {
                     entry: $name.with_taps(),
                     planar: None,
                     taps: $k,
+                    channels: 1,
                     pixels: $px,
                     rows: $r,
                     stages: $stages,
@@ -144,6 +145,6 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Point {
     #[inline(always)]
     unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R] {
         // SAFETY: as the caller promised.
-        unsafe { Fused(self.0).step(rows, sums) }
+        unsafe { Fused::<1>(self.0).step(rows, sums) }
     }
 }

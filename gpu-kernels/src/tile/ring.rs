@@ -38,8 +38,16 @@ pub const fn ring_floats(k: i32, px: i32, stages: i32) -> i32 {
 /// Room for a lane's floats of a row; the compiler keeps only those that are used.
 pub(crate) const MAX_SHARE: usize = 68;
 
-/// The rows of one strip; K is the number of tap columns.
-pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> {
+/// The rows of one strip; K is the number of floats from a window's first to its last. The floats
+/// are pixels of a channel, or, with C more than 1, the channels of pixels.
+pub(crate) struct Ring<
+    'a,
+    const K: usize,
+    const C: usize,
+    const PX: usize,
+    const R: usize,
+    const STAGES: usize,
+> {
     source: Source<'a>,
     shared: Shared,
     /// First float of the ring.
@@ -63,8 +71,8 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     pitch: i32,
 }
 
-impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
-    Ring<'a, K, PX, R, STAGES>
+impl<'a, const K: usize, const C: usize, const PX: usize, const R: usize, const STAGES: usize>
+    Ring<'a, K, C, PX, R, STAGES>
 {
     const ROW: i32 = ring_row(K as i32, PX as i32);
     const ROWS: i32 = R as i32;
@@ -157,10 +165,18 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize>
         if index < self.lo { index } else { index - self.lo + self.hi }
     }
 
-    /// The image column of single float `index`, or [`border::OUTSIDE`].
+    /// The place in the image's row of single float `index`, or [`border::OUTSIDE`].
     #[inline(always)]
     fn column(&self, index: i32) -> i32 {
-        border::resolve(self.pass().border, self.left + self.position(index), self.pass().width)
+        let at = self.left + self.position(index);
+        if C == 1 {
+            return border::resolve(self.pass().border, at, self.pass().width);
+        }
+        // No strip begins as many floats left of the image. Unsigned numbers are cheaper to divide.
+        let (channels, ahead) = (C as i32, K as u32);
+        let pixel = ((at + channels * K as i32) as u32 / C as u32 - ahead) as i32;
+        let there = border::resolve(self.pass().border, pixel, self.pass().width / channels);
+        if there < 0 { there } else { channels * there + (at - channels * pixel) }
     }
 
     /// Fills the floats of all row buffers that no copy writes. These are floats with the border's

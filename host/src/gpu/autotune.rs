@@ -58,7 +58,8 @@ impl Tuned {
     /// # Errors
     /// None: the naive kernel runs every problem.
     pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine) -> Result<Prepared> {
-        if problem.source == Scalar::F32 && !problem.source_is_aligned {
+        let is_usual = problem.source_is_aligned && problem.side_by_side == 1;
+        if problem.source == Scalar::F32 && !is_usual {
             return problem.choose_kernel();
         }
         let Problem { width, height, planes, cols, rows, anchor_x, separable, border, .. } =

@@ -90,8 +90,8 @@ impl Engine {
         &self.gpu
     }
 
-    /// Whether a host image becomes planes of f32 on the device: no fast kernel takes several
-    /// interleaved channels of f32.
+    /// Whether a host image becomes planes of f32 on the device: more kernels take those than
+    /// interleaved channels.
     pub(crate) fn takes_planes(scalar: Scalar, channels: usize) -> bool {
         scalar == Scalar::F32 && channels > 1
     }

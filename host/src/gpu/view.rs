@@ -177,9 +177,18 @@ impl View {
     pub(super) fn is_aligned(&self) -> bool {
         let Strides { row, channel, image, .. } = self.strides;
         // Those that take part.
-        let channel = if self.shape.channels > 1 { channel } else { 0 };
         let image = if self.images > 1 { image } else { 0 };
-        self.plane.is_plain()
+        let side_by_side = self.side_by_side();
+        let planes = self.shape.channels > 1 && side_by_side == 1;
+        let channel = if planes { channel } else { 0 };
+        // Kernels count the values of a row.
+        let values = self.shape.width.checked_mul(side_by_side);
+        let is_plain = self.plane.is_plain()
+            || self.scalar == Scalar::F32
+                && side_by_side > 1
+                && i32::try_from(row).is_ok()
+                && values.is_some_and(|count| count <= i32::MAX as usize / 2);
+        is_plain
             && self.plane.base.is_multiple_of(16)
             && [row, channel, image].iter().all(|stride| stride % 16 == 0)
     }
@@ -283,6 +292,13 @@ impl DeviceView<'_> {
         self.parts.is_aligned()
     }
 
+    /// See [`View::side_by_side`].
+    pub(crate) fn side_by_side(&self) -> usize {
+        self.parts.side_by_side()
+    }
+}
+
+impl DeviceViewMut<'_> {
     /// See [`View::side_by_side`].
     pub(crate) fn side_by_side(&self) -> usize {
         self.parts.side_by_side()

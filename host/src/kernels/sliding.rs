@@ -65,6 +65,7 @@ pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost 
     // memory order, and 1.7 times as long through shared memory.
     let slower = match problem.source {
         Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
+        Scalar::F32 if problem.side_by_side > 1 => 1.15,
         Scalar::F32 => 1.0,
         _ => 1.7,
     };
@@ -205,14 +206,24 @@ impl Strips {
         problem: &Problem,
     ) -> Result<Self, Why> {
         let Problem { cols, rows, anchor_x, .. } = *problem;
-        let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows)
-        else {
-            return Err(format!("it has no kernel for {cols}x{rows} taps").into());
+        // Only f32 has entries of its own for interleaved channels.
+        let floats = problem.source == Scalar::F32;
+        let side_by_side = if floats { problem.side_by_side } else { 1 };
+        let fits = |entry: &&Strip| {
+            let [taps, channels] = [entry.taps, entry.channels].map(|count| count as usize);
+            (taps, taps, channels) == (cols, rows, side_by_side)
+        };
+        let Some(entry) = table.iter().find(fits) else {
+            return Err(match side_by_side {
+                1 => format!("it has no kernel for {cols}x{rows} taps"),
+                n => format!("it has no kernel for {cols}x{rows} taps on {n} interleaved channels"),
+            }
+            .into());
         };
         if anchor_x != cols / 2 {
             return Err(format!("the anchor's column is {anchor_x}, not {}", cols / 2).into());
         }
-        if problem.source != Scalar::F32 {
+        if !floats {
             let channels = problem.side_by_side as u32;
             if channels > MAX_CHANNELS {
                 return Err(format!(
@@ -236,12 +247,13 @@ impl Strips {
         }
         if !problem.source_is_aligned {
             return Err(
-                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels"
+                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels, \
+                 and interleaved channels must be so in the result"
                     .into(),
             );
         }
-        let bytes =
-            4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
+        let span = sliding::span(entry.taps, entry.channels) as i32;
+        let bytes = 4 * WARPS as usize * ring_floats(span, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
         Ok(Self { taken, entry, planar: None })
     }
@@ -325,8 +337,14 @@ impl Launcher for Strips {
 impl Strips {
     /// Strips of f32, a warp each.
     fn launch_f32(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
-        let region = &job.pass.region;
+        let Strip { entry, taps: k, channels, pixels, stages, .. } = *self.entry;
+        let channels = channels as u32;
+        let pass = super::keep::left_out(job.pass);
+        let (pass, planes) = match channels {
+            1 => (pass, job.planes),
+            _ => (pass.as_values(channels), job.planes / channels),
+        };
+        let (k, region) = (sliding::span(k, channels as i32) as i32, &pass.region);
         let (left, height) = (region.aligned_left(), (region.y1 - region.y0) as u32);
         let strip = 32 * pixels as u32;
         let across = ((region.x1 - left) as u32).div_ceil(strip);
@@ -335,13 +353,13 @@ impl Strips {
         let warps = across.div_ceil(across.div_ceil(WARPS));
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
-        let columns = u64::from(across.div_ceil(warps)) * u64::from(job.planes);
+        let columns = u64::from(across.div_ceil(warps)) * u64::from(planes);
         let rows = self.rows(&F32, height, columns, (slots, stream.gpu().info().multiprocessors));
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
-        let grid = stream.gpu().fitting(grid, job.planes);
-        let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
-        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the
-        // pass describes allocated memory.
+        let grid = stream.gpu().fitting(grid, planes);
+        let arguments = (pass, job.window.anchor_y, rows as i32);
+        // SAFETY: `find` checked the source's alignment, and that both images have as many channels
+        // side by side; the block has a ring for each warp; the pass describes allocated memory.
         unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps) }
     }
 

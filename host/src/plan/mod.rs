@@ -406,7 +406,7 @@ impl Plan {
         (source, target): (Scalar, Scalar),
         place: Place,
     ) -> Problem {
-        // No fast kernel takes several interleaved channels of f32: they become planes.
+        // Interleaved channels of f32 become planes, which more kernels take.
         let planes = source == Scalar::F32;
         let bytes = (source, target) == (Scalar::U8, Scalar::U8);
         Problem {
