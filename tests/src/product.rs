@@ -250,7 +250,9 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
             message: format!("it wrote outside the image: {place}"),
         });
     }
-    put(&gpu.download(&filtered)?, dst);
+    let found =
+        if interleaved { gpu.download_stored(&filtered)? } else { gpu.download(&filtered)? };
+    put(&found, dst);
     Ok(())
 }
 
