@@ -131,7 +131,7 @@ impl Ready for Plan {
 pub struct OnDevice {
     /// The variant.
     pub variant: Variant,
-    /// Whether channels are interleaved, rather than plane by plane. Then it takes f32 alone.
+    /// Whether channels are interleaved, rather than plane by plane.
     pub interleaved: bool,
 }
 
@@ -230,7 +230,9 @@ pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     let mut stream = gpu.stream()?;
     let view = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
     let interleaved = poisoned.format().layout == apron::Layout::Interleaved;
-    let uploaded = if interleaved { gpu.upload_stored(&view)? } else { gpu.upload(&view)? };
+    let planes = gpu.upload(&view)?;
+    let uploaded =
+        if interleaved { gpu.upload_stored(&gpu.download(&planes)?.view())? } else { planes };
     // Under `Border::Keep`, a window that leaves the image everywhere copies all pixels and leaves
     // the gaps as they are.
     let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;

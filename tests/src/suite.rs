@@ -83,16 +83,11 @@ fn in_f32(mut groups: Vec<Group>) -> Vec<Group> {
 #[cfg(feature = "gpu")]
 fn in_device_memory(name: &str, variants: &[Variant], groups: Vec<Group>) -> Result<(), Failed> {
     let on = |interleaved| move |&variant| crate::product::OnDevice { variant, interleaved };
-    let mut groups = in_f32(groups);
-    check(name, &variants.iter().map(on(false)).collect::<Vec<_>>(), &groups)?;
     // These have kernels of their own for interleaved channels.
     let own = [Variant::DirectSliding, Variant::SeparableFused];
-    let own = variants.iter().filter(|variant| own.contains(variant));
-    let own: Vec<_> = own.map(on(true)).collect();
-    for group in &mut groups {
-        group.problems.retain(|problem| problem.input == Kind::F32);
-    }
-    if own.is_empty() { Ok(()) } else { check(&format!("{name}, interleaved"), &own, &groups) }
+    let own = variants.iter().filter(|variant| own.contains(variant)).map(on(true));
+    let all: Vec<_> = variants.iter().map(on(false)).chain(own).collect();
+    check(name, &all, &in_f32(groups))
 }
 
 #[cfg(not(feature = "gpu"))]
