@@ -23,7 +23,7 @@ use crate::tile::view::{Run, Source, Target};
 
 /// Declares and lists the entries. Each has: name, name for 8 bits, name for 16 bits; taps; pixels
 /// of a lane, and for 8 bits; rows at a time; stages of the ring; the most registers of a thread
-/// for 8 bits.
+/// for 8 bits. Then those for interleaved channels of f32: name; taps; channels; rows at a time.
 macro_rules! sliding {
     (stored { $($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)* }
     f32 { $($values:ident: $values_k:literal, $values_c:literal, $values_r:literal;)* }) => {
@@ -81,14 +81,14 @@ macro_rules! sliding {
 
 sliding! {
     stored {
-    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
-    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
-    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 168";
-    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 168";
-    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 168";
-    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 168";
-    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 168";
-    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 168";
+        sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
+        sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
+        sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 168";
+        sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 168";
+        sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 168";
+        sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 168";
+        sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 168";
+        sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 168";
     }
     f32 {
         sliding_f32_c3_3: 3, 3, 2;
@@ -257,8 +257,7 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// # Safety
 /// `pass` describes allocated memory, its source plain and aligned to 16 bytes. SPAN is [`span`] of
 /// K and C; with several channels C, the pass's pixels are values. The launch has 32 threads a row
-/// of the block, and [`crate::tile::ring::ring_floats`] floats of shared memory for
-/// each row.
+/// of the block, and [`crate::tile::ring::ring_floats`] floats of shared memory for each row.
 #[inline(always)]
 pub(crate) unsafe fn slide<
     const K: usize,
