@@ -103,8 +103,7 @@ impl Plane {
     ) -> Self {
         let Strides { row, pixel, channel, image } = strides.of_batch(channels);
         let base = start.wrapping_sub((first_row as i64 * row) as u64);
-        let is_plain = scalar == scalar::F32 && pixel == 4 && row as i32 as i64 == row;
-        let plain_row = if is_plain { row as i32 } else { 0 };
+        let plain_row = plain_row(scalar, pixel, row);
         let image_gap = image.wrapping_sub(channel.wrapping_mul(channels as i64));
         Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row, scalar }
     }
@@ -132,9 +131,14 @@ impl Plane {
     /// channel for each image.
     pub const fn as_values(self, channels: u32) -> Self {
         let pixel = self.pixel / channels as i32;
-        let is_plain = self.scalar == scalar::F32 && self.row as i32 as i64 == self.row;
-        let plain_row = if is_plain { self.row as i32 } else { 0 };
+        let plain_row = plain_row(self.scalar, pixel, self.row);
         Self { channel: self.image(channels), image_gap: 0, pixel, plain_row, ..self }
+    }
+
+    /// Whether a pixel's values are neighbours in memory, and pixels too.
+    pub const fn is_interleaved(&self, channels: u32) -> bool {
+        let value = scalar::bytes(self.scalar);
+        self.pixel == value * channels as i32 && (channels == 1 || self.channel == value as i64)
     }
 
     /// Whether pixels are f32 values side by side and rows are less than 2 GiB apart (but not 0
@@ -150,6 +154,12 @@ impl Plane {
         let image = channels.image_of(z);
         self.base.wrapping_add((z as i64 * self.channel + image as i64 * self.image_gap) as u64)
     }
+}
+
+/// [`Plane::plain_row`] for a plane's type, and bytes from pixel to pixel and from row to row.
+const fn plain_row(scalar: u32, pixel: i32, row: i64) -> i32 {
+    let is_plain = scalar == scalar::F32 && pixel == 4 && row as i32 as i64 == row;
+    if is_plain { row as i32 } else { 0 }
 }
 
 /// The number of channels of an image; the grid's z axis counts the channels of all images.

@@ -190,21 +190,21 @@ fn halves() -> impl Iterator<Item = Group> {
     })
 }
 
-/// For each entry of a variant for interleaved channels of f32, a problem with strips inside the
-/// image and at each of its edges, and one narrower than a strip.
+/// For each entry of a variant for interleaved channels of f32, a problem with strips or tiles
+/// inside the image and at each of its edges, and one narrower than a strip.
 #[cfg(feature = "gpu")]
 fn interleaved(variant: Variant) -> Vec<Group> {
     let window = |size: usize| match variant.family() {
         Family::Separable => Window::random_pair(size, size, 4700 + size as u64),
         _ => Window::random(size, size, 4700 + size as u64),
     };
-    let group = |(i, (channels, size)): (usize, (usize, usize))| {
+    let group = |(i, (channels, window)): (usize, (usize, Window))| {
         let problem = |number: usize, width: usize| {
             Problem::new(width, 19 + 40 * number, select::seed(62, 2 * i + number))
                 .channels(channels)
         };
         Group {
-            window: window(size),
+            window,
             border: select::BORDERS[i % select::BORDERS.len()],
             problems: vec![problem(0, 31), problem(1, 1200 / channels)],
         }
@@ -212,9 +212,23 @@ fn interleaved(variant: Variant) -> Vec<Group> {
     let of = |channels: usize| {
         let part = format!("_f32_c{channels}_");
         let entries = variant.entries().filter(move |entry| entry.contains(&part));
-        entries.filter_map(size_of).map(move |size| (channels, size))
+        entries.filter_map(size_of).map(move |size| (channels, window(size)))
     };
-    of(3).chain(of(4)).enumerate().map(group).collect()
+    // Row passes for any number of taps.
+    let passes = |channels: usize| match variant {
+        Variant::Separable => vec![
+            (channels, Window::random_pair(5 + channels, 40, 4800)),
+            (channels, Window::random_pair(300, 17, 4801).anchored(channels, 3)),
+            (channels, Window::random_sum(21, 6, 4802)),
+        ],
+        Variant::DirectUnrolled => vec![
+            (channels, Window::random(40 + channels, 1, 4803)),
+            (channels, Window::random(1, 17, 4804).anchored(0, channels)),
+        ],
+        _ => Vec::new(),
+    };
+    let passes = (2..=4).flat_map(passes);
+    of(3).chain(of(4)).chain(passes).enumerate().map(group).collect()
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: one in 8 bits, one in

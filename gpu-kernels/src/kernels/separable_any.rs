@@ -1,18 +1,25 @@
-//! Separable correlation in two passes with any number of taps, one f32 channel: rows into an
-//! intermediate image, then columns. A thread has 8 or 16 neighbouring results in registers, and
-//! loads each tap and each value once for all of them.
+//! Separable correlation in two passes with any number of taps: rows into an intermediate image of
+//! f32, then columns. A thread has 8 or 16 neighbouring results in registers, and loads each tap
+//! and each value once for all of them.
 //!
-//! Row pass: block 32 x 4, a tile of 256 columns and 8 rows with their apron in shared memory. Half
-//! a warp shares a row; a thread has 16 results side by side. The values under its results
-//! move through registers. Column pass: block 32 x 8, a tile of 32 columns with their apron. A
-//! thread has results below each other; the taps above them move through registers. Taps: in device
-//! memory, up to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
+//! Row pass: a tile of 256 columns with their apron in shared memory. Half a warp shares a line,
+//! which is a row of one channel; a thread has 16 results side by side. The values under its
+//! results move through registers. A block has 8 rows of one channel, or 2 rows of C interleaved
+//! channels. Results of interleaved channels go through shared memory, so that neighbouring threads
+//! store neighbouring values.
+//!
+//! Column pass: block 32 x 8, a tile of 32 columns with their apron. A thread has results below
+//! each other; the taps above them move through registers. Interleaved channels are one row of
+//! values.
+//!
+//! Taps: in device memory, up to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
 //!
 //! Order, borders and sums of two terms: as `separable.rs`.
 
-use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_BLOCK, ROWS_TILE, finish, load_columns};
+use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_TILE, finish, load_columns};
 use crate::abi::{Pass, Plane, Window};
 use crate::device::*;
+use crate::pixel::F32;
 use crate::tile::unrolled::by;
 use crate::tile::view::{Row, STORED, Source, Target};
 
@@ -21,8 +28,22 @@ pub const CHUNK: i32 = 256;
 /// Most taps of each column that the pass for sums takes at a time: both terms' tiles fit in the
 /// shared memory that any block may have.
 pub const SUMMED_CHUNK: i32 = 64;
+/// Warps in a block of the row pass for so many interleaved channels, 1 for planes. Each warp has
+/// lines of one channel.
+pub const fn rows_warps(channels: i32) -> i32 {
+    if channels == 1 { 4 } else { channels }
+}
+
+/// Lines that a block of the row pass computes: rows, times interleaved channels.
+const fn lines(channels: i32) -> i32 {
+    rows_warps(channels) * 32 / SHARE
+}
+
 /// Rows that a block of the row pass computes.
-pub const ROWS: i32 = ROWS_BLOCK.1 as i32 * 32 / SHARE;
+pub const fn rows_tile(channels: i32) -> i32 {
+    lines(channels) / channels
+}
+
 /// Rows that a block of the column pass computes.
 pub const COLUMN_ROWS: i32 = COLUMNS_BLOCK.1 as i32 * RUN as i32;
 
@@ -30,7 +51,7 @@ pub const COLUMN_ROWS: i32 = COLUMNS_BLOCK.1 as i32 * RUN as i32;
 const RUN: usize = 16;
 /// Results of a thread in the column pass for sums, whose block computes [`COLUMNS_TILE`] rows.
 const SUMMED_RUN: usize = COLUMNS_TILE as usize / COLUMNS_BLOCK.1 as usize;
-/// Threads that share a row of the row pass.
+/// Threads that share a line of the row pass.
 const SHARE: i32 = ROWS_TILE / RUN as i32;
 /// Floats from one run of [`RUN`] pixels to the next in the row pass's tile: with four floats of
 /// padding, 16-byte accesses of neighbouring threads have no bank conflicts.
@@ -47,20 +68,20 @@ pub const fn chunk(taps: i32, most: i32) -> i32 {
     (each + RUN as i32 - 1) / RUN as i32 * RUN as i32
 }
 
-/// Floats from one row of the row pass's tile to the next, with `chunk` taps at a time.
+/// Floats from one line of the row pass's tile to the next, with `chunk` taps at a time.
 const fn pitch(chunk: i32) -> i32 {
     (SHARE + 1 + chunk / RUN as i32) * APART
 }
 
-/// The float of column `x` in a row of the row pass's tile.
+/// The float of column `x` in a line of the row pass's tile.
 #[inline(always)]
 const fn padded(x: i32) -> i32 {
     x + (x as u32 / RUN as u32) as i32 * (APART - RUN as i32)
 }
 
 /// Bytes of shared memory for the row pass.
-pub const fn rows_shared(taps: i32) -> u32 {
-    4 * (ROWS * pitch(chunk(taps, CHUNK))) as u32
+pub const fn rows_shared(taps: i32, channels: i32) -> u32 {
+    4 * (lines(channels) * pitch(chunk(taps, CHUNK))) as u32
 }
 
 /// Bytes of shared memory for the column pass of one term.
@@ -75,7 +96,25 @@ kernel! {
     /// Filters along the rows.
     fn separable_rows(pass: Pass, window: Window, taps: *const f32) {
         directive!(".maxnreg 80");
-        rows(&pass, &window, taps)
+        rows::<1>(&pass, &window, taps)
+    }
+
+    /// Filters along the rows of images of two interleaved channels.
+    fn separable_rows_c2(pass: Pass, window: Window, taps: *const f32) {
+        directive!(".maxnreg 80");
+        rows::<2>(&pass, &window, taps)
+    }
+
+    /// Filters along the rows of images of three interleaved channels.
+    fn separable_rows_c3(pass: Pass, window: Window, taps: *const f32) {
+        directive!(".maxnreg 80");
+        rows::<3>(&pass, &window, taps)
+    }
+
+    /// Filters along the rows of images of four interleaved channels.
+    fn separable_rows_c4(pass: Pass, window: Window, taps: *const f32) {
+        directive!(".maxnreg 80");
+        rows::<4>(&pass, &window, taps)
     }
 
     /// Filters along the columns.
@@ -92,6 +131,12 @@ kernel! {
         let second = Pass { src: second, outside, ..pass };
         columns::<SUMMED_RUN, SUMMED_CHUNK, true>([&pass, &second], terms, &window, &original, taps)
     }
+}
+
+host! {
+    /// The row passes, for 1 channel (planes) to 4 interleaved channels.
+    pub const ROWS: [crate::entry::Entry<(Pass, Window, *const f32)>; 4] =
+        [separable_rows, separable_rows_c2, separable_rows_c3, separable_rows_c4];
 }
 
 /// N neighbouring taps.
@@ -120,36 +165,45 @@ unsafe fn load_taps<const N: usize>(taps: *const f32) -> [f32; N] {
     loaded
 }
 
-/// The row pass.
+/// The row pass, on planes or on C interleaved channels.
 ///
 /// # Safety
 /// `pass` and `window` describe allocated memory, `taps` holds `window.cols` taps and is aligned to
-/// 16 bytes, and the launch has the block shape and the shared memory stated above.
+/// 16 bytes, and the launch has the block shape and the shared memory stated above. With C more
+/// than 1, the source's pixels are C values side by side, the destination's are values
+/// ([`Plane::as_values`]), and the grid's z axis counts images.
 #[inline(always)]
-unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
+unsafe fn rows<const C: i32>(pass: &Pass, window: &Window, taps: *const f32) {
     let (tile, lane) = (Shared::dynamic(), thread_x());
     let chunk = chunk(window.cols, CHUNK);
     let pitch = pitch(chunk);
-    let y = thread_y() + ROWS_BLOCK.1 as i32 * (lane / SHARE);
-    let own = y * pitch + lane % SHARE * APART;
+    let line = thread_y() + const { rows_warps(C) } * (lane / SHARE);
+    let own = line * pitch + lane % SHARE * APART;
     let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
-    let mut top = pass.region.y0 + block_y() * ROWS;
+    let mut top = pass.region.y0 + block_y() * const { rows_tile(C) };
     while top < pass.region.y1 {
         let mut sums = [0.0; RUN];
         let mut done = opaque(0);
-        // SAFETY: indices stay in the tile. A warp loads the rows that its threads read, and passes
-        // barriers before it loads them and after. The region guards the writes.
+        // SAFETY: indices stay in the tile. A warp loads the lines that its threads read, and
+        // passes barriers before it loads them and after. The region guards the writes.
         unsafe {
             while done < window.cols {
                 let count = if window.cols - done < chunk { window.cols - done } else { chunk };
-                load_rows(pass, tile, pitch, (left + done - window.anchor_x, top), count);
+                load_lines::<C>(pass, tile, pitch, (left + done - window.anchor_x, top), count);
                 warp_barrier();
                 Across::new(tile, own).add(&mut sums, taps.wrapping_add(done as usize), count);
                 warp_barrier();
                 done += count;
             }
-            let (x, y) = (left + lane % SHARE * RUN as i32, top + y);
-            if y < pass.region.y1 {
+            if C > 1 {
+                // All warps have read their lines.
+                barrier();
+                interleave::<C>(tile, (lane % SHARE * RUN as i32, line), sums);
+                barrier();
+                store_values::<C>(pass, tile, left, top);
+                barrier();
+            } else if top + line < pass.region.y1 {
+                let (x, y) = (left + lane % SHARE * RUN as i32, top + line);
                 let (target, mut i) = (Target::late(pass), 0);
                 while i < RUN {
                     let four = [sums[i], sums[i + 1], sums[i + 2], sums[i + 3]];
@@ -158,30 +212,79 @@ unsafe fn rows(pass: &Pass, window: &Window, taps: *const f32) {
                 }
             }
         }
-        top += grid_height() * ROWS;
+        top += grid_height() * const { rows_tile(C) };
     }
 }
 
-/// Loads the warp's rows of a tile: the values under `count` taps and one more.
+/// The float of value number `at` of a block's results: with one float of padding after 32.
+#[inline(always)]
+const fn value_place(at: i32) -> i32 {
+    at + (at as u32 / 32) as i32
+}
+
+/// Puts a thread's results, from column `x` of a line on, in memory order into shared memory.
+///
+/// # Safety
+/// The tile is not in use; the launch is that of [`rows`].
+#[inline(always)]
+unsafe fn interleave<const C: i32>(tile: Shared, (x, line): (i32, i32), sums: [f32; RUN]) {
+    let mut i = 0;
+    while i < RUN {
+        let value = (line / C * ROWS_TILE + x + i as i32) * C + line % C;
+        // SAFETY: as the caller promised; with its padding, a line of results is shorter than one
+        // of values.
+        unsafe { tile.store(value_place(value), sums[i]) };
+        i += 1;
+    }
+}
+
+/// Stores a block's results, which are in shared memory in memory order: 32 values at a time.
+///
+/// # Safety
+/// As for [`rows`]; the results are there.
+#[inline(always)]
+unsafe fn store_values<const C: i32>(pass: &Pass, tile: Shared, left: i32, top: i32) {
+    let (region, target) = (&pass.region, Target::late(pass));
+    let mut first = opaque(32 * thread_y());
+    while first < const { lines(C) } * ROWS_TILE {
+        let (row, at) = (first / (C * ROWS_TILE), first % (C * ROWS_TILE) + thread_x());
+        let (x, y) = (C * left + at, top + row);
+        if x >= C * region.x0 && x < C * region.x1 && y < region.y1 {
+            // SAFETY: the value lies in the region, and has a place in shared memory.
+            unsafe { target.write(x, y, tile.load(value_place(first + thread_x()))) };
+        }
+        first += 32 * const { rows_warps(C) };
+    }
+}
+
+/// Loads the warp's lines of a tile: the values under `count` taps and one more.
 ///
 /// # Safety
 /// As for [`rows`]; the warp's part of shared memory is not in use.
 #[inline(always)]
-unsafe fn load_rows(pass: &Pass, tile: Shared, pitch: i32, (left, top): (i32, i32), count: i32) {
-    let (source, end) = (Source::new(pass), ROWS_TILE + count);
-    let mut y = thread_y();
-    while y < ROWS {
-        let (row, to) = (source.row(top + y), y * pitch + padded(thread_x()));
+unsafe fn load_lines<const C: i32>(
+    pass: &Pass,
+    tile: Shared,
+    pitch: i32,
+    (left, top): (i32, i32),
+    count: i32,
+) {
+    let source = Source::of_channel(&pass.src, pass, block_z() * C + thread_y() % C);
+    let is_plain = if C == 1 { source.is_plain() } else { source.plane().scalar == F32 };
+    let (end, mut line) = (ROWS_TILE + count, thread_y());
+    while line < const { lines(C) } {
+        let (row, to) = (source.row(top + line / C), line * pitch + padded(thread_x()));
         // SAFETY: as the caller promised; all columns lie in the image, or go through the border
         // rule.
         unsafe {
-            if source.is_plain() && row.has_columns(left, end) {
-                copy_row(row.at_plain(left + thread_x()), tile, to, end - thread_x());
+            if is_plain && row.has_columns(left, end) {
+                let from = row.at_plain(C * (left + thread_x()));
+                copy_line::<C>(from, tile, to, end - thread_x());
             } else {
-                load_row(row, tile, to, left + thread_x(), end - thread_x());
+                load_line(row, tile, to, left + thread_x(), end - thread_x());
             }
         }
-        y += ROWS_BLOCK.1 as i32;
+        line += const { rows_warps(C) };
     }
     copies_commit();
     copies_wait::<0>();
@@ -190,34 +293,35 @@ unsafe fn load_rows(pass: &Pass, tile: Shared, pitch: i32, (left, top): (i32, i3
 /// Columns that a warp loads at once, as a number of loads of each thread.
 const AT_ONCE: usize = 4;
 
-/// Starts the copies of every 32nd value from address `from` on to shared memory from float `to`
-/// on, where they are [`padded`]. The first `end` values are there.
+/// Starts the copies of every 32nd value of a channel, one of C, from address `from` on to shared
+/// memory from float `to` on, where they are [`padded`]. The first `end` values are there.
 ///
 /// # Safety
 /// The values are in allocated memory, and have places in the tile.
 #[inline(always)]
-unsafe fn copy_row(mut from: *const f32, tile: Shared, mut to: i32, mut end: i32) {
+unsafe fn copy_line<const C: i32>(mut from: *const f32, tile: Shared, mut to: i32, mut end: i32) {
+    let apart = const { 32 * C as usize };
     while end > 0 {
         let mut i = 0;
         while i < AT_ONCE {
             if 32 * (i as i32) < end {
                 // SAFETY: as the caller promised.
-                unsafe { tile.copy1(to + padded(32) * i as i32, from.wrapping_add(32 * i)) };
+                unsafe { tile.copy1(to + padded(32) * i as i32, from.wrapping_add(apart * i)) };
             }
             i += 1;
         }
-        from = from.wrapping_add(32 * AT_ONCE);
+        from = from.wrapping_add(apart * AT_ONCE);
         to += padded(32) * AT_ONCE as i32;
         end -= 32 * AT_ONCE as i32;
     }
 }
 
-/// As [`copy_row`], for any type and through the border rule, from column `x` on.
+/// As [`copy_line`], for any type and through the border rule, from column `x` on.
 ///
 /// # Safety
-/// As for [`copy_row`].
+/// As for [`copy_line`].
 #[inline(always)]
-unsafe fn load_row(row: Row<'_>, tile: Shared, mut to: i32, mut x: i32, mut end: i32) {
+unsafe fn load_line(row: Row<'_>, tile: Shared, mut to: i32, mut x: i32, mut end: i32) {
     while end > 0 {
         // SAFETY: columns in the image are loaded as they are, others through the border rule; the
         // places lie in the tile.

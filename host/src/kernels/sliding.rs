@@ -247,8 +247,8 @@ impl Strips {
         }
         if !problem.source_is_aligned {
             return Err(
-                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels, \
-                 and interleaved channels must be so in the result"
+                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels; \
+                 interleaved channels must be so in the result, and all of them filtered"
                     .into(),
             );
         }
@@ -430,14 +430,12 @@ fn flat_takes(flat: &Flat, job: &PassJob<'_>) -> bool {
         let bytes = scalar::bytes(scalar);
         // Of what a lane loads or stores at a time.
         let multiple = (VALUES as u64 * bytes as u64).min(16);
-        let side_by_side = plane.pixel == bytes * flat.channels
-            && (flat.channels == 1 || plane.channel == i64::from(bytes));
         // What leads from one plane to another.
         let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
         let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
         let steps = plane.base | (plane.row | channel | image) as u64;
         plane.scalar == scalar
-            && side_by_side
+            && plane.is_interleaved(flat.channels as u32)
             && steps.is_multiple_of(multiple)
             && i32::try_from(plane.row).is_ok()
     };
