@@ -23,7 +23,7 @@ use conformance::suite::gpu_trial;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 #[cfg(feature = "gpu")]
-use on_gpu::{bands, epilogue, layouts, many_planes, rectangles};
+use on_gpu::{bands, epilogue, kept_channel, layouts, many_planes, rectangles};
 use oracle::Order;
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -36,6 +36,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trial("layouts", layouts),
         trial("epilogue", epilogue),
         trial("many_planes", many_planes),
+        trial("kept_channel", kept_channel),
     ];
     trials.extend(FAULTS.iter().map(|&fault| {
         let name = match fault {
@@ -56,6 +57,8 @@ fn no_gpu(_: Selection) -> Result<(), Failed> {
 use no_gpu as bands;
 #[cfg(not(feature = "gpu"))]
 use no_gpu as epilogue;
+#[cfg(not(feature = "gpu"))]
+use no_gpu as kept_channel;
 #[cfg(not(feature = "gpu"))]
 use no_gpu as layouts;
 #[cfg(not(feature = "gpu"))]
@@ -412,13 +415,55 @@ pub(crate) fn needed(
 #[cfg(feature = "gpu")]
 mod on_gpu {
     use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
-    use apron::{Image, Plan};
+    use apron::{Alpha, Device, Image, Plan};
     use conformance::bounds::bound;
     use conformance::product::{self, Product};
     use conformance::runner::Implementation;
     use rayon::prelude::*;
 
     use super::*;
+
+    /// An interleaved image of f32 with a last channel that is kept, under every window that has
+    /// kernels for interleaved channels: the CPU's bits.
+    pub(super) fn kept_channel(_: Selection) -> Result<(), Failed> {
+        let gpu = apron::gpu::Gpu::open(0)?;
+        let mut stream = gpu.stream()?;
+        for channels in [2, 4] {
+            let (width, height) = (300 / channels, 23);
+            let mut rng = Rng::with_seed(57);
+            let pixels = (0..width * height * channels).map(|_| rng.f32()).collect();
+            let image = Image::from_vec(pixels, width, height, channels)?;
+            let src = gpu.upload_stored(&image.view())?;
+            for window in [
+                Window::random(5, 5, 4900),
+                Window::random_pair(9, 9, 4901),
+                Window::random_pair(40, 7, 4902),
+                Window::random(33, 1, 4903),
+            ] {
+                let mut expected = Image::zeroed(width, height, channels)?;
+                Plan::builder(&window.filter).device(Device::Cpu).build()?.run_with_alpha(
+                    &image.view(),
+                    &mut expected.view_mut(),
+                    Alpha::Keep,
+                )?;
+                let mut dst =
+                    gpu.image_of(image.shape(), apron::Scalar::F32, apron::Layout::Interleaved)?;
+                let plan = Plan::builder(&window.filter).device(product::Gpu::DEVICE).build()?;
+                plan.run_region_with_alpha(
+                    &src.view(),
+                    &mut dst.view_mut(),
+                    0..width,
+                    0..height,
+                    (Alpha::Keep, &mut stream),
+                )?;
+                stream.synchronize()?;
+                if gpu.download_stored::<f32>(&dst)? != expected {
+                    return Err(format!("{}, {channels} channels: differs", window.name).into());
+                }
+            }
+        }
+        Ok(())
+    }
 
     /// Floats on the device, and the layout of a batch among them.
     struct Buffer {

@@ -116,9 +116,11 @@ impl Plan {
             source: src.scalar(),
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
-            // Kernels take interleaved channels as values of a row, in both images.
+            // Kernels take interleaved channels as values of a row, in both images and all of them.
             source_is_aligned: src.is_aligned()
-                && (src.side_by_side() == 1 || src.side_by_side() == dst.side_by_side()),
+                && (src.side_by_side() == 1
+                    || src.side_by_side() == dst.side_by_side()
+                        && part.filtered == src.shape().channels),
             ..self.problem(src.shape(), place)
         }
     }
