@@ -95,36 +95,42 @@ fn driver_handle(handle: u64) -> *mut c_void {
     (if handle == 1 { 0 } else { handle }) as *mut c_void
 }
 
-/// The stream with this handle; `owner` keeps it alive.
+/// The library's current stream, which has this handle. If it is new, `owner` is called with the
+/// GPU's number, and returns the object that the stream belongs to.
 pub(crate) fn foreign_stream(
     gpu: &Gpu,
     handle: u64,
     owner: &Bound<'_, PyAny>,
-) -> Arc<Mutex<Stream>> {
+) -> PyResult<Arc<Mutex<Stream>>> {
     let device = gpu.info().ordinal;
-    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = streams.iter().position(|known| (known.device, known.handle) == (device, handle));
-    if let Some(known) = at.and_then(|at| streams.remove(at)) {
+    let lock = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let find = |streams: &mut VecDeque<Known>| {
+        let at =
+            streams.iter().position(|known| (known.device, known.handle) == (device, handle))?;
+        let known = streams.remove(at)?;
         let stream = known.stream.clone();
         streams.push_front(known);
-        return stream;
+        Some(stream)
+    };
+    if let Some(stream) = find(&mut lock()) {
+        return Ok(stream);
     }
-    // SAFETY: the library gave this handle as that of a stream of this GPU. `owner`, the object
-    // that the stream belongs to, is kept as long as the stream.
+    // The call may run another thread, which may want the list: so the list is unlocked.
+    let owner = owner.call1((device,))?.unbind();
+    let mut streams = lock();
+    if let Some(stream) = find(&mut streams) {
+        return Ok(stream);
+    }
+    // SAFETY: the library gave this handle as that of a stream of this GPU. The object that the
+    // stream belongs to is kept as long as the stream.
     let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
-    streams.push_front(Known {
-        device,
-        handle,
-        stream: stream.clone(),
-        _owner: owner.clone().unbind(),
-    });
+    streams.push_front(Known { device, handle, stream: stream.clone(), _owner: owner });
     let last = if streams.len() > MAX_STREAMS { streams.pop_back() } else { None };
-    // Dropping waits for the stream, then drops its owner. That may run another thread, which may
-    // want the list: so the list is unlocked first.
+    // Dropping waits for the stream, then drops its owner, which may also run another thread.
     drop(streams);
     drop(last);
-    stream
+    Ok(stream)
 }
 
 /// Enqueues the filtering of one device array into another in a stream of their library. Without a
@@ -147,7 +153,7 @@ pub(crate) fn enqueue_foreign(
         Described::new(*address, kind, shape, strides, axis.into())
     };
     let gpu = Gpu::open(device).map_err(error)?;
-    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
+    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner)).transpose()?;
     let (source, target) = (of(&source)?, of(&target)?);
     let alpha = plan.mode(source.shape.channels);
     enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), foreign)
@@ -199,7 +205,7 @@ pub(crate) fn enqueue_masked(
     let mask = mask.as_ref().map(of).transpose()?;
     let weights = weights.as_ref().map(of).transpose()?;
     let gpu = Gpu::open(device).map_err(error)?;
-    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
+    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner)).transpose()?;
     let run = || -> apron::Result<()> {
         let Shape { width, height, .. } = source.shape;
         // SAFETY: as in [`enqueue`].

@@ -143,7 +143,7 @@ fn on_device(
     let gpu = Gpu::open(array.getattr("device")?.extract()?).map_err(error)?;
     let handle: Option<u64> = array.getattr("stream")?.extract()?;
     let owner = array.getattr("owner")?;
-    let foreign = handle.map(|handle| foreign_stream(&gpu, handle, &owner));
+    let foreign = handle.map(|handle| foreign_stream(&gpu, handle, &owner)).transpose()?;
     array.py().detach(|| in_stream(&gpu, foreign, work)).map_err(error)
 }
 

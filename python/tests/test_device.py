@@ -318,6 +318,8 @@ def test_work_is_in_the_current_stream(name):
 def test_compiled_programs_of_pytorch():
     """No graph break, in the current stream, with and without `out`; gradients are refused."""
     torch, make, read, _ = library("torch")
+    # PyTorch limits how often it compiles a function, and other tests compile a plan's call, too.
+    torch._dynamo.reset()
     image = picture((170, 410), "f4")
     there = make(image)
     compiled = torch.compile(lambda image, plan: plan(image + 0) * 2, fullgraph=True)

@@ -121,10 +121,11 @@ class _Foreign:
     def __init__(self, array, name, plan, source=None):
         """Describe an array. If it is the output for ``source``, the source's stream is used."""
         self.array, self.name = array, name
-        #: The stream's handle and its owner; None if the library has no current stream.
+        #: The current stream's handle, and the library's function that returns it for a GPU's
+        #: number; None if the library has no current stream.
         self.stream = self.owner = None
         if name == "torch":
-            import torch
+            from . import _torch
 
             value = array.element_size()
             self.device = array.get_device()
@@ -132,16 +133,15 @@ class _Foreign:
             strides = [value * step for step in array.stride()]
             self.described = array.data_ptr(), _TORCH.get(kind, kind), tuple(array.shape), strides
             if source is None:
-                self.owner = torch.cuda.current_stream(self.device)
-                self.stream = self.owner.cuda_stream
+                self.stream, self.owner = _torch.stream_of(self.device), _torch.owner_of
         elif name == "cupy":
             import cupy
 
             self.device = array.device.id
             self.described = array.data.ptr, array.dtype.str, array.shape, list(array.strides)
             if source is None:
-                self.owner = cupy.cuda.get_current_stream(self.device)
-                self.stream = self.owner.ptr
+                self.owner = cupy.cuda.get_current_stream
+                self.stream = self.owner(self.device).ptr
         elif hasattr(array, "__cuda_array_interface__"):
             interface = array.__cuda_array_interface__
             if interface.get("mask") is not None:

@@ -55,7 +55,7 @@ class Array:
     """A device array with what the functions of :mod:`apron.ndimage` ask of NumPy's arrays.
 
     For the extension module it has an address, shape and strides (`described`), the GPU's number
-    (`device`), and the library's stream (`stream` and `owner`).
+    (`device`), and the library's stream (`stream` and `owner`, as :class:`apron._arrays._Foreign`).
     """
 
     def __init__(self, array, source=None):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from . import _arrays, _batches, _inputs, _layouts
+from . import _apron, _arrays, _batches, _inputs, _layouts
 from ._texts import plan_of
 
 if not hasattr(torch.library, "custom_op"):
@@ -23,6 +23,11 @@ _TYPES = {
 
 #: The types that plans take in place, with NumPy's names.
 _DIRECT = {torch.uint8: "|u1", torch.uint16: "<u2", torch.float16: "<f2", torch.float32: "<f4"}
+
+#: The handle of the current stream on a GPU, as PyTorch's own compiled code gets it, and the
+#: object that the stream belongs to. The object takes ten times as long.
+owner_of = torch.cuda.current_stream
+stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: owner_of(device).cuda_stream)
 
 #: A call may allocate, so PyTorch must not capture it in a CUDA graph.
 TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
@@ -117,13 +122,14 @@ def run(plan, image, out, axis, dtype, layout=None):
     if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
         raise TypeError("out is a negated view, which cannot be written to: pass a tensor with its own memory")
     if image.is_cuda:
-        return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
+        return _on_device(plan, image, out, axis, dtype, layout)
     if image.dtype not in _DIRECT or dtype is not None and dtype not in _DIRECT:
         for found in (image.dtype, dtype or image.dtype):
             if found not in _TYPES:
                 raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
-    if _is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result) and result.shape == image.shape:
+    tensors = _is_on_host(image) and isinstance(result, torch.Tensor) and _is_on_host(result)
+    if tensors and result.shape == image.shape:
         source, target = _described(image, layout), _described(result, layout)
         if plan._filter_at(source, target, axis if layout is None else None):
             return result
@@ -135,13 +141,31 @@ def run(plan, image, out, axis, dtype, layout=None):
     return result
 
 
+def _on_device(plan, image, out, axis, dtype, layout):
+    """Filters a tensor in its GPU's memory, in PyTorch's current stream there."""
+    device = image.get_device()
+    result = torch.empty_like(image, dtype=dtype) if out is None else out
+    if plan.device.startswith("gpu") and _is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result):
+        if result.get_device() == device and result.shape == image.shape:
+            source, target = _described(image, layout), _described(result, layout)
+            axis = axis if layout is None else None
+            _apron.enqueue(plan, device, source, target, axis, stream_of(device), owner_of)
+            return result
+    # Slower code converts, or says what is wrong.
+    return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
+
+
 def _is_direct(tensor):
     """Whether a plan takes the tensor's memory: not without memory, as on the device "meta"."""
-    return tensor.is_cpu and tensor.dtype in _DIRECT and tensor.layout is torch.strided and tensor.data_ptr() != 0
+    return tensor.dtype in _DIRECT and tensor.layout is torch.strided and tensor.data_ptr() != 0
+
+
+def _is_on_host(tensor):
+    return tensor.is_cpu and _is_direct(tensor)
 
 
 def _described(tensor, layout):
-    """A tensor in host memory: its address, type, and shape and strides in bytes."""
+    """A tensor: its address, type, and shape and strides in bytes."""
     value, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
     if layout is not None:
         shape, strides = _layouts.described(shape, strides, layout)

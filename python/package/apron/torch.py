@@ -386,9 +386,11 @@ def _places(border, extent, size, before, device):
         return index.clamp(0, extent - 1)
     if border == "wrap":
         return index % extent
+    # Under "reflect", pixel `last - index` mirrors pixel `index`.
     period = 2 * extent if border == "reflect" else max(2 * extent - 2, 1)
+    last = period - 1 if border == "reflect" else period
     index = index % period
-    return torch.minimum(index, period - (border == "reflect") - index)
+    return torch.minimum(index, last - index)
 
 
 def _plan_for(image, taps, column, anchor, border):
