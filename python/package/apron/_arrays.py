@@ -125,7 +125,7 @@ class _Foreign:
         #: number; None if the library has no current stream.
         self.stream = self.owner = None
         if name == "torch":
-            from . import _torch
+            import torch
 
             value = array.element_size()
             self.device = array.get_device()
@@ -133,7 +133,8 @@ class _Foreign:
             strides = [value * step for step in array.stride()]
             self.described = array.data_ptr(), _TORCH.get(kind, kind), tuple(array.shape), strides
             if source is None:
-                self.stream, self.owner = _torch.stream_of(self.device), _torch.owner_of
+                self.owner = torch.cuda.current_stream
+                self.stream = self.owner(self.device).cuda_stream
         elif name == "cupy":
             import cupy
 

@@ -24,10 +24,9 @@ _TYPES = {
 #: The types that plans take in place, with NumPy's names.
 _DIRECT = {torch.uint8: "|u1", torch.uint16: "<u2", torch.float16: "<f2", torch.float32: "<f4"}
 
-#: The handle of the current stream on a GPU, as PyTorch's own compiled code gets it, and the
-#: object that the stream belongs to. The object takes ten times as long.
-owner_of = torch.cuda.current_stream
-stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: owner_of(device).cuda_stream)
+#: The handle of the current stream on a GPU, as PyTorch's own compiled code gets it. The object that
+#: the stream belongs to takes ten times as long.
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: torch.cuda.current_stream(device).cuda_stream)
 
 #: A call may allocate, so PyTorch must not capture it in a CUDA graph.
 TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
@@ -149,7 +148,7 @@ def _on_device(plan, image, out, axis, dtype, layout):
         if result.get_device() == device and result.shape == image.shape:
             source, target = _described(image, layout), _described(result, layout)
             axis = axis if layout is None else None
-            _apron.enqueue(plan, device, source, target, axis, stream_of(device), owner_of)
+            _apron.enqueue(plan, device, source, target, axis, _stream(device), torch.cuda.current_stream)
             return result
     # Slower code converts, or says what is wrong.
     return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
