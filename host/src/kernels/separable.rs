@@ -143,9 +143,9 @@ enum Of {
 const MOST_STORED: i32 = 96;
 
 /// A job on interleaved channels as one on images of a single channel, whose pixels are values, if
-/// a row pass takes them. It copies no pixels for the border. The first number is of channels.
+/// a row pass takes them. It copies no pixels for the border. Else the job as it is.
 #[cfg(feature = "gpu")]
-fn of_values<'j>(job: &PassJob<'j>) -> Option<(u32, PassJob<'j>)> {
+fn of_values<'j>(job: &PassJob<'j>) -> PassJob<'j> {
     let (pass, channels) = (super::keep::left_out(job.pass), job.channels);
     // Sources of other types come to shared memory one by one, and take longer so.
     let most = if pass.src.scalar == scalar::F32 { i32::MAX } else { MOST_STORED };
@@ -156,9 +156,20 @@ fn of_values<'j>(job: &PassJob<'j>) -> Option<(u32, PassJob<'j>)> {
         && pass.width <= i32::MAX / 8
         // The list has pixels.
         && pass.uncertain.list == 0;
-    let pass = pass.as_values(channels);
-    let planes = job.planes / channels;
-    takes.then_some((channels, PassJob { pass, channels: 1, filtered: 1, planes, ..*job }))
+    if !takes {
+        return *job;
+    }
+    let (pass, planes) = (pass.as_values(channels), job.planes / channels);
+    PassJob { pass, channels: 1, filtered: 1, planes, ..*job }
+}
+
+/// Copies the pixels that the border copies, if a job of values did not.
+#[cfg(feature = "gpu")]
+fn restore(job: &PassJob<'_>, values: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
+    if values.pass.border == job.pass.border {
+        return Ok(());
+    }
+    super::keep::restore(job, stream)
 }
 
 #[derive(Debug)]
@@ -184,13 +195,9 @@ impl Launcher for Launch {
             pass.height as usize,
         );
         let values = of_values(job);
-        let (own_rows, below) = match &values {
-            Some((channels, values)) => (RowPass::interleaved(*channels), values),
-            None => (self.rows, job),
-        };
         let images = match self.columns.terms() {
-            1 => [below.scratch::<1>(0, rows, stream)?[0]; 2],
-            _ => below.scratch::<2>(0, rows, stream)?,
+            1 => [values.scratch::<1>(0, rows, stream)?[0]; 2],
+            _ => values.scratch::<2>(0, rows, stream)?,
         };
         for (term, dst) in images.into_iter().enumerate().take(self.columns.terms()) {
             let region = Region { y0: dst.first_row, y1: dst.end_row, ..pass.region };
@@ -202,13 +209,10 @@ impl Launcher for Launch {
                 uncertain: UncertainList::NONE,
                 ..pass
             };
-            own_rows.launch(job, Of::Term(term), across, stream)?;
+            self.rows.into_values(job, &values).launch(job, Of::Term(term), across, stream)?;
         }
-        self.columns.launch(below, Of::Term(0), images, stream)?;
-        match values {
-            Some(_) => super::keep::restore(job, stream),
-            None => Ok(()),
-        }
+        self.columns.launch(&values, Of::Term(0), images, stream)?;
+        restore(job, &values, stream)
     }
 }
 
@@ -253,27 +257,27 @@ impl Launcher for Line {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
         let values = of_values(job);
-        match (self, &values) {
-            (Self::Row(rows), values) => {
-                let (mut pass, mut rows) = (super::keep::left_out(job.pass), *rows);
-                if let Some((channels, values)) = values {
-                    (pass.dst, rows) = (values.pass.dst, RowPass::interleaved(*channels));
-                }
-                rows.launch(job, Of::Line, pass, stream)?;
+        match self {
+            Self::Row(rows) => {
+                let pass = Pass { dst: values.pass.dst, ..super::keep::left_out(job.pass) };
+                rows.into_values(job, &values).launch(job, Of::Line, pass, stream)?;
+                super::keep::restore(job, stream)
             }
-            (Self::Column(columns), None) => {
-                return columns.launch(job, Of::Line, [job.pass.src; 2], stream);
-            }
-            (Self::Column(columns), Some((_, values))) => {
-                columns.launch(values, Of::Line, [values.pass.src; 2], stream)?;
+            Self::Column(columns) => {
+                columns.launch(&values, Of::Line, [values.pass.src; 2], stream)?;
+                restore(job, &values, stream)
             }
         }
-        super::keep::restore(job, stream)
     }
 }
 
 #[cfg(feature = "gpu")]
 impl RowPass {
+    /// The pass for a job, from whose channels it makes the values of another job.
+    fn into_values(self, job: &PassJob<'_>, values: &PassJob<'_>) -> Self {
+        if values.planes < job.planes { Self::interleaved(job.channels) } else { self }
+    }
+
     /// Puts the pass into the stream.
     fn launch(
         &self,
