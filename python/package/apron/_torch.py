@@ -127,11 +127,9 @@ def run(plan, image, out, axis, dtype, layout=None):
             if found not in _TYPES:
                 raise TypeError(f"the type is {found}, which NumPy lacks or plans do not support: convert it, for example with image.float()")
     result = torch.empty_like(image, dtype=dtype) if out is None else out
-    tensors = _is_on_host(image) and isinstance(result, torch.Tensor) and _is_on_host(result)
-    if tensors and result.shape == image.shape:
-        source, target = _described(image, layout), _described(result, layout)
-        if plan._filter_at(source, target, axis if layout is None else None):
-            return result
+    described = _both_described(image, result, layout) if image.is_cpu else None
+    if described and plan._filter_at(*described, axis if layout is None else None):
+        return result
     arrays = _inputs.as_array(image.detach(), "image"), _inputs.as_array(result, "out")
     if layout is None:
         plan(*arrays, axis=axis)
@@ -142,25 +140,29 @@ def run(plan, image, out, axis, dtype, layout=None):
 
 def _on_device(plan, image, out, axis, dtype, layout):
     """Filters a tensor in its GPU's memory, in PyTorch's current stream there."""
-    device = image.get_device()
     result = torch.empty_like(image, dtype=dtype) if out is None else out
-    if plan.device.startswith("gpu") and _is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result):
-        if result.get_device() == device and result.shape == image.shape:
-            source, target = _described(image, layout), _described(result, layout)
-            axis = axis if layout is None else None
-            _apron.enqueue(plan, device, source, target, axis, _stream(device), torch.cuda.current_stream)
-            return result
-    # Slower code converts, or says what is wrong.
-    return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
+    described = _both_described(image, result, layout)
+    if not described or not plan.device.startswith("gpu"):
+        # Slower code takes other outputs, or says what is wrong.
+        return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
+    device, axis = image.get_device(), axis if layout is None else None
+    _apron.enqueue(plan, device, *described, axis, _stream(device), torch.cuda.current_stream)
+    return result
+
+
+def _both_described(image, result, layout):
+    """Both tensors, or None if a plan does not filter the one into the other as they are."""
+    if not (_is_direct(image) and isinstance(result, torch.Tensor) and _is_direct(result)):
+        return None
+    # On the host, the number is -1.
+    if result.get_device() != image.get_device() or result.shape != image.shape:
+        return None
+    return _described(image, layout), _described(result, layout)
 
 
 def _is_direct(tensor):
     """Whether a plan takes the tensor's memory: not without memory, as on the device "meta"."""
     return tensor.dtype in _DIRECT and tensor.layout is torch.strided and tensor.data_ptr() != 0
-
-
-def _is_on_host(tensor):
-    return tensor.is_cpu and _is_direct(tensor)
 
 
 def _described(tensor, layout):
