@@ -423,7 +423,7 @@ mod on_gpu {
 
     use super::*;
 
-    /// An interleaved image of f32 with a last channel that is kept, under every window that has
+    /// An interleaved image of f32 whose last channel is kept, under a window for each variant with
     /// kernels for interleaved channels: the CPU's bits.
     pub(super) fn kept_channel(_: Selection) -> Result<(), Failed> {
         let gpu = apron::gpu::Gpu::open(0)?;

@@ -114,7 +114,7 @@ impl RowPass {
         }
     }
 
-    /// The entry for any number of taps on so many interleaved channels.
+    /// The entry for any number of taps on so many interleaved channels, or on planes if it is 1.
     const fn interleaved(channels: u32) -> Self {
         Self::Any { channels, entry: separable_any::ROWS[channels as usize - 1] }
     }
@@ -273,7 +273,8 @@ impl Launcher for Line {
 
 #[cfg(feature = "gpu")]
 impl RowPass {
-    /// The pass for a job, from whose channels it makes the values of another job.
+    /// The pass from a job's source to the images of [`of_values`]: this one, unless their pixels
+    /// are the values of interleaved channels.
     fn into_values(self, job: &PassJob<'_>, values: &PassJob<'_>) -> Self {
         if values.planes < job.planes { Self::interleaved(job.channels) } else { self }
     }

@@ -247,8 +247,8 @@ impl Strips {
         }
         if !problem.source_is_aligned {
             return Err(
-                "the source's rows must begin at multiples of 16 bytes, with no gaps between pixels; \
-                 interleaved channels must be so in the result, and all of them filtered"
+                "the source's rows must begin at multiples of 16 bytes, with no gaps between \
+                 pixels; interleaved channels must be so in the result, and all of them filtered"
                     .into(),
             );
         }

@@ -116,7 +116,7 @@ impl Plan {
             source: src.scalar(),
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
-            // Kernels take interleaved channels as values of a row, in both images and all of them.
+            // Kernels filter all values of a row of interleaved channels, in both images.
             source_is_aligned: src.is_aligned()
                 && (src.side_by_side() == 1
                     || src.side_by_side() == dst.side_by_side()

@@ -52,7 +52,8 @@ pub(crate) struct Problem {
     /// as they are.
     pub(crate) numbers: Numbers,
     /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16
-    /// bytes and less than 2 GiB apart. Interleaved channels are so in the destination, too.
+    /// bytes and less than 2 GiB apart. Interleaved channels are so in the destination, too, and
+    /// all of them are filtered.
     pub(crate) source_is_aligned: bool,
     /// How many products of a row and a column add up to the filter, and whether its pixel's own
     /// tap is apart from them, where the filter is computed so.
