@@ -191,6 +191,30 @@ impl Channels {
     }
 }
 
+/// A table in memory with an entry for each image of a launch, whose grid counts the planes of all
+/// images on its z axis.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Each {
+    /// The address of the first image's entry.
+    first: u64,
+    /// `2^32 / planes` of an image, rounded up.
+    inverse: u64,
+}
+
+impl Each {
+    /// For images of so many planes, from 1 on. `images * planes` is below 2^16.
+    pub const fn new(first: u64, planes: u32) -> Self {
+        Self { first, inverse: (1u64 << 32).div_ceil(planes as u64) }
+    }
+
+    /// The address of the entry, of so many bytes, for plane number `z` on the z axis.
+    #[inline(always)]
+    pub const fn entry(&self, z: i32, bytes: usize) -> u64 {
+        self.first.wrapping_add((z as u64 * self.inverse >> 32) * bytes as u64)
+    }
+}
+
 /// A rectangle of an image: columns `x0..x1`, rows `y0..y1`. Not empty.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,6 +389,19 @@ pub struct Window {
     pub anchor_x: i32,
     /// Row of the anchor, from 0.
     pub anchor_y: i32,
+}
+
+impl Window {
+    /// The window that [`Window::to_words`] describes.
+    #[inline(always)]
+    pub const fn of_words([cols, rows, x, y]: [u32; 4]) -> Self {
+        Self { cols: cols as i32, rows: rows as i32, anchor_x: x as i32, anchor_y: y as i32 }
+    }
+
+    /// Its fields as words.
+    pub const fn to_words(self) -> [u32; 4] {
+        [self.cols as u32, self.rows as u32, self.anchor_x as u32, self.anchor_y as u32]
+    }
 }
 
 /// The taps that an entry takes by value, read through the constant bank. They are stored row by

@@ -25,6 +25,19 @@ impl Divisor {
         Self { number: 0, inverse: 0.0, shift }
     }
 
+    /// The divisor that [`Divisor::to_words`] describes.
+    #[inline(always)]
+    pub const fn of_words([low, high, inverse, shift]: [u32; 4]) -> Self {
+        let number = (high as u64) << 32 | low as u64;
+        Self { number, inverse: f32::from_bits(inverse), shift: shift as i32 }
+    }
+
+    /// Its fields as words.
+    pub const fn to_words(&self) -> [u32; 4] {
+        let (low, high) = (self.number as u32, (self.number >> 32) as u32);
+        [low, high, self.inverse.to_bits(), self.shift as u32]
+    }
+
     /// The byte of the sum `high * 2^64 + low`, as the lowest bits of a word.
     #[inline(always)]
     pub fn byte(&self, high: i64, low: u64) -> u32 {

@@ -63,6 +63,7 @@ pub use plan::auto::{CallEstimate, GpuEstimate, Work};
 pub use plan::builder::PlanBuilder;
 pub use plan::choose::Candidate;
 pub use plan::device::{Device, Gpus};
+pub use plan::each::Plans;
 pub use plan::ran::Ran;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]

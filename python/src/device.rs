@@ -184,6 +184,28 @@ fn enqueue(
     .map_err(error)
 }
 
+/// As [`enqueue_foreign`], for a plan for each image. The arrays have images, rows, columns and
+/// channels.
+pub(crate) fn enqueue_plans(
+    py: Python<'_>,
+    plans: &apron::Plans,
+    gpu: &Gpu,
+    (source, target): (&Foreign, &Foreign),
+    (stream, owner): (Option<u64>, &Bound<'_, PyAny>),
+) -> PyResult<()> {
+    let of = |(address, kind, shape, strides): &Foreign| {
+        Described::new(*address, kind, shape, strides, Axes::Many)
+    };
+    let foreign = stream.map(|handle| foreign_stream(gpu, handle, owner)).transpose()?;
+    let (source, target) = (of(source)?, of(target)?);
+    let run = || {
+        // SAFETY: as in [`enqueue`].
+        let (src, mut dst) = unsafe { (source.view(gpu)?, target.view_mut(gpu)?) };
+        in_stream(gpu, foreign, |stream| plans.run_on_device(&src, &mut dst, stream))
+    };
+    py.detach(run).map_err(error)
+}
+
 /// As [`enqueue_foreign`], for the known pixels of one image. The mask is of uint8 or float32, and
 /// `weights`, which get the sums of its weights, of float32.
 #[pyfunction]

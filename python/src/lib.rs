@@ -5,10 +5,12 @@ mod array;
 mod device;
 mod dlpack;
 mod filter;
+mod layout;
 mod masked;
 mod ndimage;
 mod number;
 mod plan;
+mod plans;
 mod presets;
 mod threads;
 
@@ -32,6 +34,8 @@ mod _apron {
     use crate::ndimage::{convert, correlate, correlate1d, join, overlap, uniform_filter1d};
     #[pymodule_export]
     use crate::plan::Plan;
+    #[pymodule_export]
+    use crate::plans::Plans;
     #[pymodule_export]
     use crate::threads::after_fork;
 }

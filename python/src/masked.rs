@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 
 use crate::array::{self, Axes};
 use crate::filter::error;
-use crate::plan::{Layout, Plan, scalar};
+use crate::layout::Layout;
+use crate::plan::{Plan, scalar};
 use crate::threads::without_lock;
 
 /// Arrays of rows, columns and channels, in C's order and of this machine's bytes. No two of those
@@ -78,7 +79,7 @@ impl Beside {
         unsafe {
             let mask = match &self.mask {
                 None => Mask::All,
-                Some(mask) if mask.scalar() == Scalar::U8 => mask.view::<u8>(0, 0)?.into(),
+                Some(mask) if mask.scalar == Scalar::U8 => mask.view::<u8>(0, 0)?.into(),
                 Some(mask) => mask.view::<f32>(0, 0)?.into(),
             };
             let weights =

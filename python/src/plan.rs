@@ -16,11 +16,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyEllipsis};
 
-use crate::array::{self, Axes, dims};
+use crate::array::{self, Axes};
 use crate::device::Foreign;
 use crate::filter::{Filter, error};
+use crate::layout::Layout;
 use crate::masked::Arrays;
-use crate::number::NumberType;
 use crate::threads::without_lock;
 
 /// A filter ready to run on a device, with a rule for pixels outside the image. A plan filters
@@ -414,14 +414,8 @@ impl Plan {
         target: Foreign,
         axis: Option<isize>,
     ) -> PyResult<bool> {
-        let of = |(address, kind, shape, strides): Foreign| -> PyResult<Option<Layout>> {
-            let strides: Vec<isize> = strides.iter().map(|&stride| stride as isize).collect();
-            let data = std::ptr::with_exposed_provenance_mut(address as usize);
-            let scalar = NumberType::from_typestr(&kind).and_then(NumberType::scalar);
-            scalar
-                .map_or(Ok(None), |scalar| Layout::new(data, scalar, &shape, &strides, axis.into()))
-        };
-        let (Some(source), Some(target)) = (of(source)?, of(target)?) else { return Ok(false) };
+        let of = |array| Layout::of_foreign(array, axis.into());
+        let (Some(source), Some(target)) = (of(&source)?, of(&target)?) else { return Ok(false) };
         let takes = target.scalar == source.scalar || target.scalar == Scalar::F32;
         let alpha = self.mode(source.channels) != Alpha::Filter && !source.interleaved;
         if !takes || alpha || !target.is_like(&source) || source.overlaps(&target) {
@@ -671,26 +665,21 @@ fn run<S: Pixel, D: Pixel>(
     target: &Layout,
     alpha: Alpha,
 ) -> apron::Result<()> {
-    let planes = source.planes();
-    let parts = (0..source.images).flat_map(|image| (0..planes).map(move |plane| (image, plane)));
     // SAFETY: the caller of `Plan::run` keeps the arrays alive, and has checked that they share no
     // byte. Python's caller promises that no other thread writes to them meanwhile, as for every
     // function of NumPy that releases the lock. Two parts of the target are views at the same time
     // only if they share no byte, not even between their rows.
-    let views = |(image, plane)| unsafe {
-        Ok((source.view::<S>(image, plane)?, target.view_mut::<D>(image, plane)?))
-    };
-    if alpha == Alpha::Filter && source.images * planes > 1 && target.is_apart() {
-        return plan.run_batch(&mut parts.map(views).collect::<apron::Result<Vec<_>>>()?);
+    let mut pictures = unsafe { source.pictures_with::<S, D>(target) };
+    if alpha == Alpha::Filter && source.images * source.planes() > 1 && target.is_apart() {
+        return plan.run_batch(&mut pictures.collect::<apron::Result<Vec<_>>>()?);
     }
-    for part in parts {
-        let (src, mut dst) = views(part)?;
+    pictures.try_for_each(|picture| {
+        let (src, mut dst) = picture?;
         match alpha {
-            Alpha::Filter => plan.run(&src, &mut dst)?,
-            alpha => plan.run_with_alpha(&src, &mut dst, alpha)?,
+            Alpha::Filter => plan.run(&src, &mut dst),
+            alpha => plan.run_with_alpha(&src, &mut dst, alpha),
         }
-    }
-    Ok(())
+    })
 }
 
 /// Runs an adjoint over images, rows and columns.
@@ -775,152 +764,4 @@ fn like<'py>(
         Bound::from_owned_ptr_or_err(py, new)?
     };
     Ok(new.cast_into()?)
-}
-
-/// An array as images: rows of pixels with interleaved channels, or a plane for each channel.
-pub(crate) struct Layout {
-    data: *mut u8,
-    scalar: Scalar,
-    images: usize,
-    pub(crate) height: usize,
-    pub(crate) width: usize,
-    pub(crate) channels: usize,
-    interleaved: bool,
-    /// Bytes from one row to the next, from one plane to the next, and from one image to the next.
-    row: isize,
-    plane: isize,
-    image: isize,
-}
-
-// SAFETY: a `Layout` only holds an address. Code that dereferences it states why that is allowed.
-unsafe impl Sync for Layout {}
-
-impl Layout {
-    /// The layout, or `None` if a plan cannot take the rows of pixels or of planes in place.
-    pub(crate) fn of(
-        array: &Bound<'_, PyUntypedArray>,
-        scalar: Scalar,
-        axes: Axes,
-    ) -> PyResult<Option<Self>> {
-        Self::new(array::address(array), scalar, array.shape(), array.strides(), axes)
-    }
-
-    /// As [`Layout::of`], from the first value's address, and shape and strides in bytes.
-    fn new(
-        data: *mut u8,
-        scalar: Scalar,
-        shape: &[usize],
-        strides: &[isize],
-        axes: Axes,
-    ) -> PyResult<Option<Self>> {
-        let value = scalar.bytes() as isize;
-        let ([images, height, width, channels], [image, row, pixel, channel]) =
-            dims(shape, strides, axes, value)?;
-        let (w, c) = (width as isize, channels as isize);
-        let interleaved = (c == 1 || channel == value) && (w == 1 || pixel == c * value);
-        let side_by_side = interleaved || w == 1 || pixel == value;
-        let row_bytes = value * w * if interleaved { c } else { 1 };
-        let row = if height == 1 { row_bytes } else { row };
-        let aligned = data.addr().is_multiple_of(scalar.bytes())
-            && [row, channel, image].iter().all(|stride| stride % value == 0);
-        let fits = side_by_side && row >= row_bytes && aligned;
-        Ok(fits.then_some(Self {
-            data,
-            scalar,
-            images,
-            height,
-            width,
-            channels,
-            interleaved,
-            row,
-            plane: channel,
-            image,
-        }))
-    }
-
-    /// Whether both have interleaved channels, or both have planes.
-    fn is_like(&self, other: &Self) -> bool {
-        self.channels == 1 || self.interleaved == other.interleaved
-    }
-
-    /// Whether the bytes from the first value to the last overlap those of another layout.
-    fn overlaps(&self, other: &Self) -> bool {
-        let range = |layout: &Self| {
-            let shape = [layout.images, layout.planes(), layout.parts().2];
-            let strides = [layout.image, layout.plane, layout.scalar.bytes() as isize];
-            let (low, high) = array::span(&shape, &strides, layout.scalar.bytes());
-            let address = layout.data.addr() as isize;
-            (address + low, address + high)
-        };
-        let (one, other) = (range(self), range(other));
-        one.0 < other.1 && other.0 < one.1
-    }
-
-    /// Whether no two of its images and planes overlap, the bytes between their rows included.
-    fn is_apart(&self) -> bool {
-        let value = self.scalar.bytes();
-        let mut axes =
-            [(self.planes(), self.plane), (self.images, self.image)].map(|(len, stride)| {
-                if len > 1 { (stride.unsigned_abs(), len) } else { (usize::MAX, 1) }
-            });
-        axes.sort_unstable();
-        let mut covered = self.parts().2 * value;
-        axes.into_iter().filter(|&(_, len)| len > 1).all(|(stride, len)| {
-            let apart = stride >= covered;
-            covered += (len - 1) * stride;
-            apart
-        })
-    }
-
-    pub(crate) fn scalar(&self) -> Scalar {
-        self.scalar
-    }
-
-    /// The number of pictures that a plan filters for each image.
-    fn planes(&self) -> usize {
-        if self.interleaved { 1 } else { self.channels }
-    }
-
-    /// Channels of one such picture, elements from one row to the next, and elements in all.
-    fn parts(&self) -> (usize, usize, usize) {
-        let channels = if self.interleaved { self.channels } else { 1 };
-        let stride = self.row as usize / self.scalar.bytes();
-        (channels, stride, stride * (self.height - 1) + self.width * channels)
-    }
-
-    /// The address of a plane's first value.
-    fn address(&self, image: usize, plane: usize) -> *mut u8 {
-        self.data.wrapping_offset(image as isize * self.image + plane as isize * self.plane)
-    }
-
-    /// # Safety
-    /// For `'a`, the array must exist, its values must be of type `P`, and nobody may write to
-    /// them.
-    pub(crate) unsafe fn view<'a, P: Pixel>(
-        &self,
-        image: usize,
-        plane: usize,
-    ) -> apron::Result<ImageView<'a, P>> {
-        let (channels, stride, len) = self.parts();
-        let data = self.address(image, plane).cast();
-        // SAFETY: the rows are inside the array. Its address and strides are multiples of a value's
-        // size.
-        let values = unsafe { std::slice::from_raw_parts(data, len) };
-        ImageView::with_stride(values, self.width, self.height, channels, stride)
-    }
-
-    /// # Safety
-    /// For `'a`, the array must exist, its values must be of type `P`, and nobody else may use
-    /// these values or the bytes between the rows.
-    pub(crate) unsafe fn view_mut<'a, P: Pixel>(
-        &self,
-        image: usize,
-        plane: usize,
-    ) -> apron::Result<ImageViewMut<'a, P>> {
-        let (channels, stride, len) = self.parts();
-        let data = self.address(image, plane).cast();
-        // SAFETY: as in `view`.
-        let values = unsafe { std::slice::from_raw_parts_mut(data, len) };
-        ImageViewMut::with_stride(values, self.width, self.height, channels, stride)
-    }
 }

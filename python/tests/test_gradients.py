@@ -233,6 +233,27 @@ def test_torchvisions_blur(dtype, size, sigma):
             assert off.max() <= tolerance
 
 
+def test_each_sample_has_a_sigma_of_its_own():
+    image = torch.rand(4, 2, 20, 30)
+    blur = apron.torch.GaussianBlur((5, 3), (0.5, 2.0), per_sample=True)
+    for dtype in (torch.float32, torch.uint8, torch.bfloat16):
+        batch = (200 * image).to(dtype)
+        torch.manual_seed(3)
+        found = blur(batch)
+        torch.manual_seed(3)
+        sigma = torch.empty(4, 1).uniform_(0.5, 2.0)
+        expected = torch.stack([apron.torch.gaussian_blur(*each) for each in zip(batch, [(5, 3)] * 4, sigma)])
+        torch.testing.assert_close(found, expected)
+    torch.manual_seed(3)
+    leaf = image.clone().requires_grad_()
+    found = blur(leaf)
+    torch.manual_seed(3)
+    torch.testing.assert_close(found, blur(image))
+    found.sum().backward()
+    assert leaf.grad.shape == image.shape
+
+
+
 def test_torchvisions_class():
     transforms = pytest.importorskip("torchvision.transforms.v2", reason="torchvision is not installed")
     image = uniform(4, 3, 32, 40)

@@ -22,7 +22,7 @@ use libtest_mimic::{Failed, Trial};
 use studies::Study;
 
 #[cfg(feature = "gpu")]
-use crate::{arrays, ladder, light, masked, steps, table};
+use crate::{arrays, each, ladder, light, masked, steps, table};
 
 /// The prefix of these tests' names.
 pub(crate) const NAME: &str = "entries::";
@@ -498,6 +498,7 @@ fn shared() -> Result<(), Failed> {
     steps::launch_entries()?;
     arrays::launch_entries()?;
     light::launch_entries()?;
+    each::launch_entries()?;
     masked::launch_entries()?;
     launched(table::SHARED.into_iter())
 }

@@ -10,6 +10,7 @@ mod cpu;
 mod devices;
 mod direct;
 mod double;
+mod each;
 mod emulated;
 mod entries;
 mod flow;
@@ -103,6 +104,7 @@ fn main() -> ExitCode {
         turned::trials(selection, &gpu),
         arrays::trials(selection, &gpu),
         light::trials(selection, &gpu),
+        each::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),

@@ -12,7 +12,7 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 33] = [
+pub(crate) const SHARED: [&str; 37] = [
     "array_converted",
     "array_in_order",
     "array_joined",
@@ -34,6 +34,10 @@ pub(crate) const SHARED: [&str; 33] = [
     "passes_rows",
     "passes_columns",
     "passes_verdict",
+    "resolve_each",
+    "separable_rows_each",
+    "separable_columns_each",
+    "separable_tile_each",
     "gradient",
     "gradient_8bit",
     "gradient_16bit",

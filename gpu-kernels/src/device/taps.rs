@@ -43,3 +43,20 @@ impl TapSource for Parameter {
         self.advanced(count)
     }
 }
+
+/// K taps in registers, from the one of this number on. The tap's number must be known to the
+/// compiler.
+#[derive(Clone, Copy)]
+pub(crate) struct Held<const K: usize>(pub(crate) [f32; K]);
+
+impl<const K: usize> TapSource for Held<K> {
+    #[inline(always)]
+    unsafe fn tap(self, index: usize) -> f32 {
+        self.0[index]
+    }
+
+    #[inline(always)]
+    fn skip(self, _: usize) -> Self {
+        self
+    }
+}

@@ -17,7 +17,7 @@
 //! then a sum for each warp. Limits: source, destination and the value outside the image are bytes;
 //! no epilogue.
 
-use crate::abi::{Pass, Plane, UncertainList, Window};
+use crate::abi::{Each, Pass, Plane, UncertainList, Window};
 use crate::border;
 use crate::device::*;
 use crate::divisor::Divisor;
@@ -158,6 +158,40 @@ pub struct Near {
     pub divisor: Divisor,
 }
 
+/// The product of an image of a batch with a product for each: an entry of their table. Windows of
+/// all images have the same size and anchor.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImageProduct {
+    /// Bytes from this entry to the column's digits; its row follows.
+    pub taps: u64,
+    /// Rounds an entry up to a multiple of 16 bytes.
+    pub unused: u64,
+    /// The divisor of the numerators.
+    pub divisor: Divisor,
+}
+
+impl ImageProduct {
+    /// The entry as the table has it.
+    pub const fn to_words(&self) -> [u32; 8] {
+        let [a, b, c, d] = self.divisor.to_words();
+        [self.taps as u32, (self.taps >> 32) as u32, 0, 0, a, b, c, d]
+    }
+
+    /// The entry for plane number `z`, with an address instead of a distance.
+    ///
+    /// # Safety
+    /// The table has it.
+    #[inline(always)]
+    unsafe fn of_plane(each: &Each, z: i32) -> Self {
+        let at = each.entry(z, size_of::<Self>());
+        // SAFETY: as the caller promised.
+        let ([low, high], divisor) = unsafe { (load_words(at), load_words(at + 16)) };
+        let taps = at.wrapping_add((high as u64) << 32 | low as u64);
+        Self { taps, unused: 0, divisor: Divisor::of_words(divisor) }
+    }
+}
+
 /// Bits of the low part of a number of up to 85 bits.
 pub const PART: u32 = 23;
 
@@ -230,6 +264,20 @@ kernel! {
             let part = if is_open { of_products(at, &window, team, &products) } else { Sum::ZERO };
             let sum = added(part, team);
             if is_open { sum.plus(of_point(at, &window, &products)).byte(&divisor) } else { byte }
+        })
+    }
+
+    /// Resolves the results in the pass's list by a product for each image: a table of
+    /// [`ImageProduct`].
+    fn resolve_each(pass: Pass, window: Window, each: Each, team: Team, planes: i32) {
+        directive!(".maxnreg 128");
+        let_next_kernel_begin();
+        each_result(&pass, &window, team, planes, |at, is_there| {
+            let product = ImageProduct::of_plane(&each, if is_there { at.result.z } else { 0 });
+            let ImageProduct { taps, divisor, .. } = product;
+            let products = Products { taps, apart: 0, point: [0; 2], terms: 1, unused: 0 };
+            let part = if is_there { of_products(at, &window, team, &products) } else { Sum::ZERO };
+            added(part, team).byte(&divisor)
         })
     }
 }

@@ -14,10 +14,13 @@
 //!
 //! Taps: in device memory, up to [`CHUNK`] at a time ([`SUMMED_CHUNK`] for sums).
 //!
+//! `separable_rows_each` and `separable_columns_each` take planes, and each image has taps of its
+//! own: [`ImageTaps`]. `separable_tile_each` takes the small windows among them.
+//!
 //! Order, borders and sums of two terms: as `separable.rs`.
 
 use super::separable::{COLUMNS_BLOCK, COLUMNS_TILE, ROWS_TILE, finish, load_columns};
-use crate::abi::{Pass, Plane, Window};
+use crate::abi::{Each, Pass, Plane, Window};
 use crate::device::*;
 use crate::pixel::F32;
 use crate::tile::unrolled::by;
@@ -117,6 +120,25 @@ kernel! {
         rows::<4>(&pass, &window, taps)
     }
 
+    /// Filters along the rows of images with taps of their own: a table of [`ImageTaps`].
+    fn separable_rows_each(pass: Pass, each: Each) {
+        directive!(".maxnreg 80");
+        let taps = ImageTaps::of_block(&each);
+        if taps.tile == 0 {
+            rows::<1>(&pass, &taps.window, taps.row as *const f32)
+        }
+    }
+
+    /// Filters along the columns of these images. The pass's value outside is not used.
+    fn separable_columns_each(pass: Pass, original: Plane, each: Each) {
+        directive!(".maxnreg 64");
+        let taps = ImageTaps::of_block(&each);
+        if taps.tile == 0 {
+            let (pass, column) = (Pass { outside: taps.outside, ..pass }, taps.column as *const f32);
+            columns::<RUN, CHUNK, false>([&pass; 2], 1, &taps.window, &original, column)
+        }
+    }
+
     /// Filters along the columns.
     fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
         directive!(".maxnreg 64");
@@ -133,6 +155,56 @@ kernel! {
     }
 }
 
+/// The taps of an image of a batch with taps for each: an entry of their table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImageTaps {
+    /// The window.
+    pub window: Window,
+    /// Bytes from this entry to the row's taps, which begin at a multiple of 16 bytes.
+    pub row: u64,
+    /// Bytes from this entry to the column's taps, likewise.
+    pub column: u64,
+    /// The value outside the intermediate image.
+    pub outside: f32,
+    /// The taps of the row and of the column, if `separable_tile_each` takes the image; else 0.
+    pub tile: i32,
+    /// Rounds an entry up to a multiple of 16 bytes.
+    pub unused: [u32; 2],
+}
+
+impl ImageTaps {
+    /// The entry as the table has it.
+    pub const fn to_words(&self) -> [u32; 12] {
+        let Self { window, row, column, outside, tile, unused: [a, b] } = *self;
+        let [cols, rows, x, y] = window.to_words();
+        let (low, high) = (row as u32, (row >> 32) as u32);
+        let [column_low, column_high] = [column as u32, (column >> 32) as u32];
+        [cols, rows, x, y, low, high, column_low, column_high, outside.to_bits(), tile as u32, a, b]
+    }
+
+    /// The entry for this block's plane, with addresses instead of distances.
+    ///
+    /// # Safety
+    /// The table has it.
+    #[inline(always)]
+    pub(super) unsafe fn of_block(each: &Each) -> Self {
+        let at = each.entry(block_z(), size_of::<Self>());
+        // SAFETY: as the caller promised.
+        let (window, taps, [outside, tile]) =
+            unsafe { (load_words(at), load_words::<4>(at + 16), load_words(at + 32)) };
+        let address = |low: u32, high: u32| at.wrapping_add((high as u64) << 32 | low as u64);
+        Self {
+            window: Window::of_words(window),
+            row: address(taps[0], taps[1]),
+            column: address(taps[2], taps[3]),
+            outside: f32::from_bits(outside),
+            tile: tile as i32,
+            unused: [0; 2],
+        }
+    }
+}
+
 host! {
     /// The row passes, for 1 channel (planes) to 4 interleaved channels.
     pub const ROWS: [crate::entry::Entry<(Pass, Window, *const f32)>; 4] =
@@ -144,7 +216,7 @@ host! {
 /// # Safety
 /// `taps` holds them, and is aligned to all of them if N is a multiple of 4.
 #[inline(always)]
-unsafe fn load_taps<const N: usize>(taps: *const f32) -> [f32; N] {
+pub(super) unsafe fn load_taps<const N: usize>(taps: *const f32) -> [f32; N] {
     let (mut loaded, mut i) = ([0.0; N], 0);
     // SAFETY: as the caller promised.
     unsafe {

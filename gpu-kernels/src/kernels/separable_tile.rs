@@ -9,17 +9,19 @@
 //!
 //! Thread mapping: in the row pass 16 threads share a row, each with four neighbouring results; in
 //! the column pass a thread has eight results of a column. Lanes read consecutive words or runs of
-//! four: no bank conflicts. Taps: in the constant bank, the row's, then the column's. Order: as
+//! four: no bank conflicts. Taps: in the constant bank, the row's, then the column's; those of
+//! `separable_tile_each`, which takes images with taps of their own, in registers. Order: as
 //! `separable.rs`, with the same bits. Borders: tiles are loaded through the border rule, and where
 //! it copies, pixels are copied as in `separable.rs`.
 
-use crate::abi::{Pass, Taps, Window};
+use crate::abi::{Each, Pass, Taps, Window};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{bytes, of_bits};
 use crate::tile::view::Source;
 
 use super::separable::{RESULTS, across, down, finish};
+use super::separable_any::{ImageTaps, load_taps};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
@@ -51,9 +53,21 @@ macro_rules! tiles {
         kernel! {$(
             fn $name(pass: Pass, window: Window, taps: Taps<{ 2 * $taps }>) {
                 directive!(".maxnreg 64");
-                filter::<$taps>(&pass, &window, parameter!($name, 2, taps))
+                let taps = parameter!($name, 2, taps);
+                filter::<$taps, _>(&pass, &window, [taps, taps.advanced($taps)])
             }
-        )*}
+        )*
+            /// Images with taps of their own: a table of [`ImageTaps`]. Returns at once for an
+            /// image whose window no other entry takes.
+            fn separable_tile_each(pass: Pass, each: Each) {
+                directive!(".maxnreg 64");
+                let image = ImageTaps::of_block(&each);
+                match image.tile {
+                    $($taps => held::<$taps, $taps>(&pass, &image),)*
+                    _ => {}
+                }
+            }
+        }
 
         host! {
             /// The entries, each for so many taps in the row, and as many in the column.
@@ -73,13 +87,26 @@ tiles! {
     17: separable_tile_17;
 }
 
+/// Filters the block's tiles with an image's taps.
+///
+/// # Safety
+/// As for [`filter`].
+#[inline(always)]
+unsafe fn held<const K: i32, const N: usize>(pass: &Pass, image: &ImageTaps) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let taps = [image.row, image.column].map(|taps| Held(load_taps::<N>(taps as *const f32)));
+        filter::<K, _>(pass, &image.window, taps)
+    }
+}
+
 /// Filters the block's tiles.
 ///
 /// # Safety
 /// `pass` and `window` describe allocated memory, `taps` holds K taps of the row and K of the
 /// column, and the launch has the block shape and the shared memory that are stated above.
 #[inline(always)]
-unsafe fn filter<const K: i32>(pass: &Pass, window: &Window, taps: Parameter) {
+unsafe fn filter<const K: i32, T: TapSource>(pass: &Pass, window: &Window, [row, column]: [T; 2]) {
     let (tile, rows) = (Shared::dynamic(), height(K) * pitch(K));
     let thread = 32 * thread_y() + thread_x();
     let left = pass.region.x0 + block_x() * TILE.0;
@@ -92,14 +119,14 @@ unsafe fn filter<const K: i32>(pass: &Pass, window: &Window, taps: Parameter) {
             barrier();
             let (x, mut y) = (thread % SHARE * 4, thread / SHARE);
             while y < height(K) {
-                let sums = across::<K, _>(tile, y * pitch(K) + x, taps);
+                let sums = across::<K, _>(tile, y * pitch(K) + x, row);
                 tile.store4(rows + y * TILE.0 + x, sums);
                 y += AT_ONCE;
             }
             barrier();
             let (x, y) = (thread % TILE.0, thread / TILE.0 * RESULTS as i32);
             let at = rows + y * TILE.0 + x;
-            let sums = down::<K, { TILE.0 }, _>(tile, at, taps.advanced(K as usize));
+            let sums = down::<K, { TILE.0 }, _>(tile, at, column);
             finish(pass, window, &pass.src, (left + x, top + y), sums);
         }
         top += grid_height() * TILE.1;

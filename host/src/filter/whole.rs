@@ -193,6 +193,11 @@ impl Whole {
         Some((numerator, divisor))
     }
 
+    /// Whether the integer taps are a product of a row and a column, and nothing else.
+    pub(crate) fn is_product(&self) -> bool {
+        matches!(&self.taps, WholeTaps::Products { terms, point: 0, .. } if terms.len() == 1)
+    }
+
     /// The rows and columns of the integer taps, if they are a product or a sum of two.
     pub(crate) fn two_terms(&self) -> Option<&[(Vec<i64>, Vec<i64>)]> {
         match &self.taps {

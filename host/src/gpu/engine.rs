@@ -19,7 +19,7 @@ use crate::problem::rows_read;
 use crate::{Border, Error, Filter, Gradient, Result, Variant};
 
 /// The most planes on a grid's z axis.
-const MAX_PLANES: usize = 65_535;
+pub(super) const MAX_PLANES: usize = 65_535;
 
 /// Runs one filter on one GPU, from any thread.
 #[derive(Debug)]
@@ -136,37 +136,7 @@ impl Engine {
         let (src, dst) = (&src.parts, &dst.parts);
         self.gpu.enter()?;
         let channels = src.shape.channels;
-        keep::copy(&self.pass(src, dst, part, 0, (channels, 1)), channels as u32, stream)
-    }
-
-    /// The pass over `channels` of each of `count` images, from number `first` on.
-    fn pass(
-        &self,
-        src: &View,
-        dst: &View,
-        part: &Part,
-        first: usize,
-        (channels, count): (usize, usize),
-    ) -> Pass {
-        let (border, outside) = self.border.code();
-        Pass {
-            src: src.plane_from(first, channels),
-            dst: dst.plane_from(first, channels),
-            width: src.shape.width as i32,
-            height: src.shape.height as i32,
-            region: Region {
-                x0: part.columns.start as i32,
-                y0: part.rows.start as i32,
-                x1: part.columns.end as i32,
-                y1: part.rows.end as i32,
-            },
-            channels: Channels::new(channels as u32, count as u32),
-            border,
-            outside,
-            epilogue: part.epilogue,
-            point: 0.0,
-            uncertain: UncertainList::NONE,
-        }
+        keep::copy(&part_of(self.border, (src, dst), part, 0, (channels, 1)), channels as u32, stream)
     }
 
     /// Filters images on the device, in stream order. `prepared` is a kernel for this part and
@@ -184,8 +154,7 @@ impl Engine {
         stream: &mut Stream,
     ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
-        self.gpu.same("the stream", stream.gpu())?;
-        self.check(src, dst, part)?;
+        self.check(src, dst, part, stream)?;
         self.gpu.enter()?;
         let split = prepared.launcher.inside().and_then(|inside| {
             let (middle, edges) = self.split(src.shape, part)?;
@@ -265,7 +234,7 @@ impl Engine {
                 pass: Pass {
                     point,
                     uncertain,
-                    ..self.pass(src, dst, part, first, (channels, count))
+                    ..part_of(self.border, (src, dst), part, first, (channels, count))
                 },
                 channels: channels as u32,
                 filtered: part.filtered as u32,
@@ -276,7 +245,7 @@ impl Engine {
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
             let mut uncertain = UncertainList::NONE;
             if !is_exact {
-                uncertain = list_of(&uncertainty, results, stream)?;
+                uncertain = uncertainty.list(results, stream)?;
                 prepared.launcher.launch(&job(counted, uncertain), stream)?;
             }
             resolve_uncertain(&uncertainty, &job(part.filtered, uncertain), stream)?;
@@ -297,8 +266,19 @@ impl Engine {
         Ok(if is_exact { Ran::Variant(Variant::Separable) } else { prepared.ran })
     }
 
+    /// Checks views of whole images, and enters their GPU.
+    pub(crate) fn enter_with(
+        &self,
+        (src, dst): (&DeviceView<'_>, &DeviceViewMut<'_>),
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(&src.parts, &dst.parts, &Part::whole(src.shape()), stream)?;
+        self.gpu.enter()
+    }
+
     /// Checks the arguments of [`Engine::enqueue`].
-    fn check(&self, src: &View, dst: &View, part: &Part) -> Result<()> {
+    fn check(&self, src: &View, dst: &View, part: &Part, stream: &Stream) -> Result<()> {
+        self.gpu.same("the stream", stream.gpu())?;
         self.gpu.same("the source", &src.gpu)?;
         self.gpu.same("the destination", &dst.gpu)?;
         if (src.shape, src.images) != (dst.shape, dst.images) {
@@ -358,14 +338,33 @@ impl Engine {
     }
 }
 
-/// The list that a kernel with so many results enters the uncertain ones into, if it has any.
-fn list_of(
-    uncertainty: &Uncertainty,
-    results: usize,
-    stream: &mut Stream,
-) -> Result<UncertainList> {
-    let places = || uncertainty.places(results, UncertainList::SEGMENTS as usize);
-    uncertainty.near.map_or(Ok(UncertainList::NONE), |near| stream.uncertain(places(), near))
+/// The pass over a part of `channels` of each of `count` images, from number `first` on.
+pub(super) fn part_of(
+    border: Border,
+    (src, dst): (&View, &View),
+    part: &Part,
+    first: usize,
+    (channels, count): (usize, usize),
+) -> Pass {
+    let (border, outside) = border.code();
+    Pass {
+        src: src.plane_from(first, channels),
+        dst: dst.plane_from(first, channels),
+        width: src.shape.width as i32,
+        height: src.shape.height as i32,
+        region: Region {
+            x0: part.columns.start as i32,
+            y0: part.rows.start as i32,
+            x1: part.columns.end as i32,
+            y1: part.rows.end as i32,
+        },
+        channels: Channels::new(channels as u32, count as u32),
+        border,
+        outside,
+        epilogue: part.epilogue,
+        point: 0.0,
+        uncertain: UncertainList::NONE,
+    }
 }
 
 /// Computes exactly the results that the kernel before left uncertain, or all.

@@ -25,6 +25,7 @@ mod autotune;
 mod band;
 pub(crate) mod device;
 mod driver;
+pub(crate) mod each;
 mod embedded;
 pub(crate) mod engine;
 pub(crate) mod flow;

@@ -96,6 +96,14 @@ impl View {
         Ok(self)
     }
 
+    /// One image of a batch.
+    fn image(&self, number: usize) -> Self {
+        let mut view = Self { images: 1, ..self.clone() };
+        let before = number as i64 * self.strides.image;
+        view.plane.base = self.plane.base.wrapping_add(before as u64);
+        view
+    }
+
     /// The images of these columns alone, which become the images' first and last.
     pub(super) fn columns(&self, columns: &Range<usize>) -> Self {
         let mut view = self.clone();
@@ -282,6 +290,11 @@ macro_rules! views {
 }
 
 impl DeviceView<'_> {
+    /// One of the images.
+    pub(crate) fn image(&self, number: usize) -> DeviceView<'_> {
+        DeviceView { parts: self.parts.image(number), memory: PhantomData }
+    }
+
     /// The GPU in whose memory it is.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.parts.gpu
@@ -299,6 +312,11 @@ impl DeviceView<'_> {
 }
 
 impl DeviceViewMut<'_> {
+    /// One of the images.
+    pub(crate) fn image(&mut self, number: usize) -> DeviceViewMut<'_> {
+        DeviceViewMut { parts: self.parts.image(number), memory: PhantomData }
+    }
+
     /// See [`View::side_by_side`].
     pub(crate) fn side_by_side(&self) -> usize {
         self.parts.side_by_side()

@@ -147,7 +147,7 @@ impl Launch {
         let thresholds = self.thresholds(job)?;
         let uncertain = planes::list(job, stream)?;
         let (weights, light) = (weights_of_bytes(job)?, self.light_of_bytes(job)?);
-        let of_list = resolve::grid(job, TEAM);
+        let of_list = resolve::grid(&job.pass, job.planes, TEAM);
         let listed = Pass { uncertain, ..*pass };
         let exactly = Pass { uncertain, ..job.pass };
         // SAFETY: as for `decode`; the second kernel takes so many of these blocks, and the pass

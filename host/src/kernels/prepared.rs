@@ -135,23 +135,34 @@ impl PassJob<'_> {
         rows: std::ops::Range<usize>,
         stream: &mut Stream,
     ) -> crate::Result<[gpu_kernels::abi::Plane; IMAGES]> {
-        use gpu_kernels::abi::{Plane, Strides, scalar};
-
-        let region = &self.pass.region;
-        let left = region.aligned_left();
-        let row = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
-        let plane = row * rows.len();
-        // Each factor fits in the device's address space.
-        let bytes = plane.checked_mul(self.planes as usize);
-        let bytes =
-            bytes.and_then(|one| Some((one, one.checked_mul(IMAGES)?.checked_add(behind)?)));
-        let (one, all) = bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
-        // Column 0 may lie before the memory, and is not touched.
-        let start = (stream.scratch(all)? + behind as u64).wrapping_sub(4 * left as u64);
-        let image = plane as i64 * i64::from(self.channels);
-        let strides = Strides { row: row as i64, pixel: 4, channel: plane as i64, image };
-        let place = (rows.start as i32, rows.end as i32);
-        let images = std::array::from_fn(|number| start.wrapping_add((number * one) as u64));
-        Ok(images.map(|start| Plane::new(scalar::F32, start, strides, self.channels, place)))
+        scratch(&self.pass, (self.channels, self.planes), behind, rows, stream)
     }
+}
+
+/// As [`PassJob::scratch`], for a pass over so many planes of images of so many channels.
+#[cfg(feature = "gpu")]
+pub(crate) fn scratch<const IMAGES: usize>(
+    pass: &gpu_kernels::abi::Pass,
+    (channels, planes): (u32, u32),
+    behind: usize,
+    rows: std::ops::Range<usize>,
+    stream: &mut Stream,
+) -> crate::Result<[gpu_kernels::abi::Plane; IMAGES]> {
+    use gpu_kernels::abi::{Plane, Strides, scalar};
+
+    let region = &pass.region;
+    let left = region.aligned_left();
+    let row = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
+    let plane = row * rows.len();
+    // Each factor fits in the device's address space.
+    let bytes = plane.checked_mul(planes as usize);
+    let bytes = bytes.and_then(|one| Some((one, one.checked_mul(IMAGES)?.checked_add(behind)?)));
+    let (one, all) = bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
+    // Column 0 may lie before the memory, and is not touched.
+    let start = (stream.scratch(all)? + behind as u64).wrapping_sub(4 * left as u64);
+    let image = plane as i64 * i64::from(channels);
+    let strides = Strides { row: row as i64, pixel: 4, channel: plane as i64, image };
+    let place = (rows.start as i32, rows.end as i32);
+    let images = std::array::from_fn(|number| start.wrapping_add((number * one) as u64));
+    Ok(images.map(|start| Plane::new(scalar::F32, start, strides, channels, place)))
 }

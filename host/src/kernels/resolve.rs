@@ -1,6 +1,7 @@
 //! Resolves bytes that estimates leave uncertain, by exact sums of whole numbers; launches
 //! `gpu-kernels/src/kernels/resolve.rs`.
 
+use gpu_kernels::abi::Pass;
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
     BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING, SHARED,
@@ -14,7 +15,7 @@ use crate::gpu::{launch::Grid, stream::Stream};
 
 /// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
 pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
-    let grid = |team: Team| grid(job, team);
+    let grid = |team: Team| grid(&job.pass, job.planes, team);
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = numerators(job)?;
     let fours = |count: i32| (count + 3) / 4;
@@ -44,10 +45,10 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     }
 }
 
-/// The grid of a kernel that resolves a job's results, each by a team.
-pub(super) fn grid(job: &PassJob<'_>, team: Team) -> Grid {
+/// The grid of a kernel that resolves results of so many planes, each by a team.
+pub(crate) fn grid(pass: &Pass, planes: u32, team: Team) -> Grid {
     let (width, height) = team.block();
-    Grid { blocks: (blocks(job), 1, 1), block: (width, height, 1), shared: SHARED }
+    Grid { blocks: (blocks(pass, planes), 1, 1), block: (width, height, 1), shared: SHARED }
 }
 
 /// The whole numbers that define bytes, in the GPU's memory.
@@ -59,12 +60,12 @@ fn numerators(job: &PassJob<'_>) -> Result<Numerators> {
 }
 
 /// The blocks of a launch: about one for each uncertain result of a small picture.
-fn blocks(job: &PassJob<'_>) -> u32 {
+fn blocks(pass: &Pass, planes: u32) -> u32 {
     /// Results of which hardly more than one is uncertain.
     const RESULTS: u64 = 64;
-    let region = &job.pass.region;
+    let region = &pass.region;
     let pixels =
-        (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(job.planes);
+        (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(planes);
     (pixels / RESULTS).next_power_of_two().clamp(LEAST_BLOCKS as u64, BLOCKS as u64) as u32
 }
 
@@ -215,7 +216,7 @@ fn term_words((cols, rows): (usize, usize)) -> usize {
 }
 
 /// A column's digits, and the row's taps, between zeros.
-fn push_term(words: &mut Vec<u32>, row: &[i64], column: &[i64]) {
+pub(crate) fn push_term(words: &mut Vec<u32>, row: &[i64], column: &[i64]) {
     let start = words.len();
     for four in column.chunks(4) {
         words.extend(words_of::<COLUMN_DIGITS>(four));

@@ -1,7 +1,12 @@
 //! Which bytes a kernel's sums leave uncertain, what resolves them, and how long that takes.
 
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::UncertainList;
+
 use super::fourier::size;
 use crate::filter::ByteFilter;
+#[cfg(feature = "gpu")]
+use crate::gpu::stream::Stream;
 use crate::problem::machine::Machine;
 use crate::problem::{Numbers, Problem};
 use crate::round::{self, Bound, Order};
@@ -37,37 +42,65 @@ impl Uncertainty {
     /// For a variant's kernel and a filter over bytes, on a machine.
     #[cfg(feature = "gpu")]
     pub(crate) fn new(variant: Variant, filter: &Filter, machine: &Machine) -> crate::Result<Self> {
-        let ByteFilter { filter: view, .. } = filter.byte_filter()?;
-        let (numbers, ties) = (*filter.fact::<Numbers>(), round::ties(view));
-        let least = least_listed(view, ties);
+        let numbers = *filter.fact::<Numbers>();
         let share = match variant {
             Variant::Matrix => numbers.window.map(|digits| digits.share),
             Variant::SeparableMatrix => numbers.terms,
             Variant::SpectraPasses => numbers.lines.map(|error| 2.0 * error),
-            _ => {
-                let size = (view.cols(), view.rows());
-                let point = view.fact::<LeftOut>().point;
-                let order = order(variant, size, point != 0.0, machine);
-                let Bound { in_f32: error, tame, .. } = Bound::of(view, order);
-                let near = round::limit(error, tame);
-                let share = (2.0 * error).min(1.0).max(ties);
-                let passes = near.and(numbers.few).map(|few| match share > few {
-                    true => Exactly::Always,
-                    false => Exactly::Beyond(few),
-                });
-                return Ok(Self { near, share, least, passes });
-            }
+            _ => return Self::of_f32(variant, filter, numbers.few, machine),
         };
+        let ByteFilter { filter: view, .. } = filter.byte_filter()?;
+        let ties = round::ties(view);
         // These kernels test their sums against a bound of their own.
         Ok(match share.filter(|&share| share > 0.0) {
             None => Self::NONE,
             Some(share) => Self {
                 near: Some(1.0),
                 share: share.max(ties),
-                least,
+                least: least_listed(view, ties),
                 passes: numbers.few.map(Exactly::Beyond),
             },
         })
+    }
+
+    /// For sums in f32, and the share of results from which exact passes are faster: see [`few`].
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_f32(
+        variant: Variant,
+        filter: &Filter,
+        few: Option<f64>,
+        machine: &Machine,
+    ) -> crate::Result<Self> {
+        let ByteFilter { filter: view, .. } = filter.byte_filter()?;
+        let (size, ties) = ((view.cols(), view.rows()), round::ties(view));
+        let point = view.fact::<LeftOut>().point;
+        let order = order(variant, size, point != 0.0, machine);
+        let Bound { in_f32: error, tame, .. } = Bound::of(view, order);
+        let near = round::limit(error, tame);
+        let share = (2.0 * error).min(1.0).max(ties);
+        let passes = near.and(few).map(|few| match share > few {
+            true => Exactly::Always,
+            false => Exactly::Beyond(few),
+        });
+        Ok(Self { near, share, least: least_listed(view, ties), passes })
+    }
+
+    /// For results of either kind: those uncertain by one of them are.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn or(&self, other: &Self) -> Self {
+        let near = match (self.near, other.near) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        let (share, least) = (self.share.max(other.share), self.least.max(other.least));
+        Self { near, share, least, passes: None }
+    }
+
+    /// A list for so many results; [`UncertainList::NONE`] if none is ever uncertain.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn list(&self, results: usize, stream: &mut Stream) -> crate::Result<UncertainList> {
+        let places = || self.places(results, UncertainList::SEGMENTS as usize);
+        self.near.map_or(Ok(UncertainList::NONE), |near| stream.uncertain(places(), near))
     }
 
     /// A list with room for a share of the results.

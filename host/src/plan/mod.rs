@@ -8,6 +8,7 @@ pub(crate) mod builder;
 pub(crate) mod choose;
 pub(crate) mod device;
 mod double;
+pub(crate) mod each;
 pub(crate) mod engines;
 mod family;
 mod light;

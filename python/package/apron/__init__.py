@@ -6,7 +6,7 @@
 np.uint8(7)
 
 :class:`Filter` is a window of taps. :class:`Plan` is a filter on a device, with a rule for pixels
-outside the image. The module :mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has
+outside the image. :func:`batch` filters each image of a batch with a filter of its own. The module :mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has
 OpenCV's, :mod:`apron.dask` filters arrays that do not fit in memory, and :mod:`apron.torch` filters
 PyTorch's tensors with gradients.
 """
@@ -16,9 +16,10 @@ import os as _os
 from . import _apron, cv, ndimage
 from ._apron import DeviceArray, Filter
 from ._arrays import from_dlpack, to_device
+from ._each import batch
 from ._plan import Plan
 
-__all__ = ["DeviceArray", "Filter", "Plan", "cv", "from_dlpack", "ndimage", "to_device"]
+__all__ = ["DeviceArray", "Filter", "Plan", "batch", "cv", "from_dlpack", "ndimage", "to_device"]
 __version__ = _apron.__version__
 
 if hasattr(_os, "register_at_fork"):

@@ -231,6 +231,11 @@ def pair(plan, image, out, axis, dtype, library, layout=None):
     return source, target, result
 
 
+def device_of(array):
+    """The number of the GPU in whose memory an array is."""
+    return _Foreign(array, type(array).__module__.partition(".")[0], None).device
+
+
 def beside(array, source):
     """Describe a device array that a call uses beside the image."""
     foreign = _Foreign(array, type(array).__module__.partition(".")[0], None, source)

@@ -53,7 +53,8 @@ def check_gradient(tensor, name):
 
     A plan's result would have no gradient, and training would silently go wrong.
     """
-    torch = sys.modules["torch"]
+    import torch
+
     if tensor.requires_grad and torch.is_grad_enabled() or has_tangent(tensor):
         message = f"{name} requires a gradient, which this call does not compute"
         remedy = f"filter with apron.torch.correlate, pass {name}.detach(), or call under torch.no_grad()"
@@ -62,7 +63,8 @@ def check_gradient(tensor, name):
 
 def has_tangent(tensor):
     """Whether a tensor has a derivative in forward mode, which compiled programs do not have."""
-    torch = sys.modules["torch"]
+    import torch
+
     if torch.compiler.is_compiling():
         return False
     return torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None

@@ -1,7 +1,6 @@
 """The class ``Plan`` for users: the extension module's class, with calls for PyTorch's tensors."""
 
 import inspect
-import sys
 
 import numpy as np
 
@@ -24,12 +23,11 @@ class Plan(_apron.Plan):
             if layout is not None:
                 raise TypeError("layout is for batches without masks: filter masked images one by one")
             return _masks.call(self, image, out, axis, dtype, mask, weights)
-        if type(image) is not np.ndarray:
-            torch = sys.modules.get("torch")
-            if torch is not None and isinstance(image, torch.Tensor):
-                from . import _torch
+        # Only PyTorch's tensors have both. (Its compiler may fail where code looks into `sys.modules`.)
+        if hasattr(image, "requires_grad") and hasattr(image, "is_cuda"):
+            from . import _torch
 
-                return _torch.call(self, image, out, axis, dtype, layout)
+            return _torch.call(self, image, out, axis, dtype, layout)
         if layout is not None:
             from . import _batches
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from . import _apron, _inputs, _torch
+from ._each import batch
 
 __all__ = ["GaussianBlur", "correlate", "gaussian_blur"]
 
@@ -172,7 +173,15 @@ class GaussianBlur(torch.nn.Module):
             return self._blurred(img)
         if img.shape[0] == 0:
             return torch.empty_like(img)
-        return torch.stack([self._blurred(one) for one in img])
+        columns, rows = self.kernel_size
+        sigma = torch.empty(img.shape[0], 1).uniform_(*self.sigma).double()
+        row, column = _gaussian(columns, sigma), _gaussian(rows, sigma)
+        if img.dim() > 4 or not _torch.is_plain(img):
+            return torch.stack([correlate(*each) for each in zip(img, zip(row, column))])
+        row, column = row.numpy(), column.numpy()
+        filters = tuple(_apron.Filter.separable(*each) for each in zip(row, column))
+        device = _device(img)
+        return _by_planes(img, lambda planes, layout: batch(planes, filters, layout=layout, device=device))
 
     def _blurred(self, img):
         return gaussian_blur(img, self.kernel_size, torch.empty(1).uniform_(*self.sigma))
@@ -191,10 +200,10 @@ def _pair(value, name):
 
 
 def _gaussian(size, sigma):
-    """Taps in float64 that sum to 1."""
+    """Taps in float64 that sum to 1: a row, or one for each row of ``sigma``."""
     half = (size - 1) / 2
     taps = torch.exp(-0.5 * (torch.linspace(-half, half, size, dtype=torch.float64) / sigma) ** 2)
-    return taps / taps.sum()
+    return taps / taps.sum(-1, keepdim=True)
 
 
 # The operators. For an image x, taps t and a gradient g, each is one derivative of
@@ -395,9 +404,14 @@ def _places(border, extent, size, before, device):
 
 def _plan_for(image, taps, column, anchor, border):
     """The plan for a tensor's device."""
-    device = f"gpu:{image.get_device()}" if image.is_cuda else "cpu"
     x, y = anchor
-    return _plan(_numbers(taps), None if column is None else _numbers(column), *_size(taps, column), x, y, border, device)
+    column_numbers = None if column is None else _numbers(column)
+    return _plan(_numbers(taps), column_numbers, *_size(taps, column), x, y, border, _device(image))
+
+
+def _device(image):
+    """The name of a tensor's device."""
+    return f"gpu:{image.get_device()}" if image.is_cuda else "cpu"
 
 
 def _numbers(taps):
