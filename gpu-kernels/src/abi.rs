@@ -211,7 +211,7 @@ impl Each {
     /// The address of the entry, of so many bytes, for plane number `z` on the z axis.
     #[inline(always)]
     pub const fn entry(&self, z: i32, bytes: usize) -> u64 {
-        self.first.wrapping_add((z as u64 * self.inverse >> 32) * bytes as u64)
+        self.first.wrapping_add(((z as u64 * self.inverse) >> 32) * bytes as u64)
     }
 }
 

@@ -36,6 +36,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("nothing to show without a GPU: {error}");
         return Ok(());
     }
+    // SAFETY: this looks for the driver's library, and loads it.
+    if !unsafe { cudarc::driver::sys::is_culib_present() } {
+        println!("nothing to show: cudarc finds no driver");
+        return Ok(());
+    }
     let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Gpu(0)).build()?;
     let stream = CudaContext::new(0)?.new_stream()?;
     let (images, height, width) = (3, 40, 60);

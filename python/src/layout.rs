@@ -132,8 +132,8 @@ impl Layout {
         self.data.wrapping_offset(image as isize * self.image + plane as isize * self.plane)
     }
 
-    /// The pictures of the images, which a plan filters, one after the other, each with its place in
-    /// `target`: an image, or the planes of one.
+    /// The pictures of the images, which a plan filters one after the other, each with its place
+    /// in `target`: an image, or the planes of one.
     ///
     /// # Safety
     /// As for [`Layout::view`] of these, and for [`Layout::view_mut`] of the target's pictures that
@@ -143,7 +143,8 @@ impl Layout {
         target: &Self,
     ) -> impl Iterator<Item = apron::Result<(ImageView<'a, S>, ImageViewMut<'a, D>)>> {
         let planes = self.planes();
-        let parts = (0..self.images).flat_map(move |image| (0..planes).map(move |plane| (image, plane)));
+        let parts =
+            (0..self.images).flat_map(move |image| (0..planes).map(move |plane| (image, plane)));
         // SAFETY: as the caller promised.
         parts.map(move |(image, plane)| unsafe {
             Ok((self.view(image, plane)?, target.view_mut(image, plane)?))

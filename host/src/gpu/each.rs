@@ -95,7 +95,8 @@ impl Products {
             }
             let column = row + 4 * across.len().next_multiple_of(4) as u64;
             // The row pass maps a row of the border's value to this value.
-            let outside = across.iter().fold(0.0f32, |sum, &tap| (tap as f32).mul_add(outside, sum));
+            let outside =
+                across.iter().fold(0.0f32, |sum, &tap| (tap as f32).mul_add(outside, sum));
             let tile = tile.unwrap_or(0);
             Ok(ImageTaps { window, row, column, outside, tile, unused: [0; 2] }.to_words())
         };

@@ -136,7 +136,11 @@ impl Engine {
         let (src, dst) = (&src.parts, &dst.parts);
         self.gpu.enter()?;
         let channels = src.shape.channels;
-        keep::copy(&part_of(self.border, (src, dst), part, 0, (channels, 1)), channels as u32, stream)
+        keep::copy(
+            &part_of(self.border, (src, dst), part, 0, (channels, 1)),
+            channels as u32,
+            stream,
+        )
     }
 
     /// Filters images on the device, in stream order. `prepared` is a kernel for this part and

@@ -226,7 +226,8 @@ impl Launch {
             return unsafe { stream.enqueue(known_results, grid, &(*pass, window, *known, sums)) };
         }
         let list = planes::list(job, stream)?;
-        let (weights, of_list) = (weights_of_bytes(job)?, resolve::grid(&job.pass, job.planes, TEAM));
+        let (weights, of_list) =
+            (weights_of_bytes(job)?, resolve::grid(&job.pass, job.planes, TEAM));
         let listed = Pass { uncertain: list, ..*pass };
         // SAFETY: likewise; the second kernel takes so many of these blocks, and the pass has a
         // list.

@@ -14,11 +14,11 @@ use crate::gpu::each::Products;
 use crate::gpu::engine::{Engine, Part};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceView, DeviceViewMut, Stream};
+use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 #[cfg(feature = "gpu")]
 use crate::mask::Nan;
 #[cfg(feature = "gpu")]
 use crate::problem::{Place, machine::Machine};
-use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::threads::{self, Effort};
 #[cfg(feature = "gpu")]
 use crate::{Border, Family, Filter, Shape};
@@ -37,8 +37,8 @@ const LARGE: usize = 3 << 20;
 /// result of its own plan.
 ///
 /// On a GPU, images in its memory whose filters are products of a row and a column go in a few
-/// launches for all, whatever the sizes of their windows, unless images have more than three million
-/// values, or the border is `keep` or `none`. Others are filtered one by one.
+/// launches for all, whatever the sizes of their windows, unless images have more than three
+/// million values, or the border is `keep` or `none`. Others are filtered one by one.
 ///
 /// ```
 /// use apron::{Device, Filter, Image, Plan, Plans};

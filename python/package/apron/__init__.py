@@ -6,9 +6,9 @@
 np.uint8(7)
 
 :class:`Filter` is a window of taps. :class:`Plan` is a filter on a device, with a rule for pixels
-outside the image. :func:`batch` filters each image of a batch with a filter of its own. The module :mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has
-OpenCV's, :mod:`apron.dask` filters arrays that do not fit in memory, and :mod:`apron.torch` filters
-PyTorch's tensors with gradients.
+outside the image. :func:`batch` filters each image of a batch with a filter of its own. The module
+:mod:`apron.ndimage` has SciPy's filters, :mod:`apron.cv` has OpenCV's, :mod:`apron.dask` filters
+arrays that do not fit in memory, and :mod:`apron.torch` filters PyTorch's tensors with gradients.
 """
 
 import os as _os
