@@ -194,6 +194,7 @@ impl Whole {
     }
 
     /// Whether the integer taps are a product of a row and a column, and nothing else.
+    #[cfg(feature = "gpu")]
     pub(crate) fn is_product(&self) -> bool {
         matches!(&self.taps, WholeTaps::Products { terms, point: 0, .. } if terms.len() == 1)
     }

@@ -21,8 +21,8 @@ use crate::mask::Nan;
 use crate::problem::{Place, machine::Machine};
 use crate::threads::{self, Effort};
 #[cfg(feature = "gpu")]
-use crate::{Border, Family, Filter, Shape};
-use crate::{Error, Result};
+use crate::{Border, Family, Filter};
+use crate::{Error, Result, Shape};
 
 /// Threads of a call for pictures that go to a GPU: one uploads while others download.
 const TO_GPU: usize = 3;
