@@ -24,7 +24,7 @@ class Plan(_apron.Plan):
                 raise TypeError("layout is for batches without masks: filter masked images one by one")
             return _masks.call(self, image, out, axis, dtype, mask, weights)
         # Only PyTorch's tensors have both. (Its compiler may fail where code looks into `sys.modules`.)
-        if hasattr(image, "requires_grad") and hasattr(image, "is_cuda"):
+        if hasattr(type(image), "requires_grad") and hasattr(type(image), "is_cuda"):
             from . import _torch
 
             return _torch.call(self, image, out, axis, dtype, layout)
