@@ -58,9 +58,7 @@ def call(plan, image, out, axis, dtype):
         plan(as_array(image, "image"), as_array(out, "out"), axis=axis, dtype=dtype)
         return out
     result = plan(as_array(image, "image"), out, axis=axis, dtype=dtype)
-    if out is None and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
-        return library.from_dlpack(result)
-    return result
+    return in_library(result, image) if out is None else result
 
 
 def converted(run, image, out, dtype):
@@ -229,6 +227,14 @@ def pair(plan, image, out, axis, dtype, library, layout=None):
         shapes = f"the image's shape is {source.described[2]} and the output's {target.described[2]}"
         raise ValueError(f"{shapes}: they must be the same")
     return source, target, result
+
+
+def in_library(result, image):
+    """A NumPy array as one of the library that the image is of, if that takes it by DLPack."""
+    library = sys.modules.get(type(image).__module__.partition(".")[0])
+    if not isinstance(image, np.ndarray) and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack(result)
+    return result
 
 
 def device_of(array):

@@ -2,8 +2,6 @@
 
 import sys
 
-import numpy as np
-
 from . import _arrays, _layouts
 from ._inputs import as_array, check, is_on_device
 
@@ -31,7 +29,4 @@ def call(plan, image, out, axis, dtype, layout):
         result = _arrays.converted(plan._batch, source, target, dtype)
     if out is not None:
         return out
-    result = _layouts.restored(result, layout)
-    if not isinstance(image, np.ndarray) and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
-        return library.from_dlpack(result)
-    return result
+    return _arrays.in_library(_layouts.restored(result, layout), image)

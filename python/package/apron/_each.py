@@ -146,19 +146,11 @@ def _on_host(plans, images, out, dtype, layout):
     described = [_described(_layouts.pixels(one, layout)) for one in (array, result)]
     if not plans.filter_at(*described):
         return None
-    return _of_library(result, images) if out is None else out
+    return _arrays.in_library(result, images) if out is None else out
 
 
 def _described(array):
     return array.ctypes.data, array.dtype.str, array.shape, array.strides
-
-
-def _of_library(result, images):
-    """A NumPy array as one of the library that the images are of."""
-    library = sys.modules.get(type(images).__module__.partition(".")[0])
-    if not isinstance(images, np.ndarray) and hasattr(images, "__dlpack__") and hasattr(library, "from_dlpack"):
-        return library.from_dlpack(result)
-    return result
 
 
 def _one_by_one(described, images, out, dtype, layout):
