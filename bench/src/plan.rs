@@ -316,7 +316,7 @@ mod tests {
             let plan = Plan::builder(&job.filter).device(Device::Cpu).build().unwrap();
             for candidates in [
                 plan.candidates_for(job.shape, job.source, job.target),
-                plan.candidates_on_h200(job.shape, job.source, job.target),
+                plan.candidates_on(&apron::GpuModel::H200, job.shape, job.source, job.target),
             ] {
                 assert!(
                     candidates[0].predicted.is_some_and(|time| time > Duration::ZERO),

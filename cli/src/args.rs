@@ -3,7 +3,9 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use apron::{Accuracy, Alpha, Border, Device, Filter, Light, Nan, Scalar, Shape, Step, Variant};
+use apron::{
+    Accuracy, Alpha, Border, Device, Filter, GpuModel, Light, Nan, Scalar, Shape, Step, Variant,
+};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -345,9 +347,9 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     pub(crate) pinned: bool,
 
-    /// Plan for an H200, even if this machine has none
-    #[arg(long, conflicts_with_all = ["device", "autotune"])]
-    pub(crate) h200: bool,
+    /// Plan for this model of GPU, which need not be here: its times are calculated
+    #[arg(long, value_name = "NAME", value_parser = gpus(), conflicts_with_all = ["device", "autotune"])]
+    pub(crate) gpu: Option<GpuModel>,
 
     /// Measure the candidates on this GPU now, and remember the fastest
     #[arg(long)]
@@ -356,6 +358,7 @@ pub(crate) struct PlanArgs {
 
 const PLAN_HELP: &str = "\
 The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size.
+For another GPU, an H200's times are scaled by the rates of memory and arithmetic; the last column says which sets the time.
 They exclude copies: the pixels are in the device's memory. With --device auto, the default, the lines before the variants
 compare both devices, from host memory to host memory. Most parts of the GPU's time overlap, so the total is less than their
 sum. --type and --output-type apply to all times, --pictures and --pinned only to this comparison.
@@ -363,7 +366,7 @@ sum. --type and --output-type apply to all times, --pictures and --pinned only t
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3 --pictures 200 --pinned
-  apron plan --taps-file psf.npy --size 8192x8192 --h200";
+  apron plan --taps-file psf.npy --size 8192x8192 --gpu rtx-4060";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]
@@ -470,6 +473,12 @@ impl Choice {
 fn scalars() -> impl TypedValueParser<Value = Scalar> {
     PossibleValuesParser::new(Scalar::ALL.iter().map(|scalar| scalar.name()))
         .try_map(|name| name.parse::<Scalar>())
+}
+
+/// A parser of GPUs' names, which also lists them in the help.
+fn gpus() -> impl TypedValueParser<Value = GpuModel> {
+    PossibleValuesParser::new(GpuModel::ALL.map(|model| model.name))
+        .try_map(|name| name.parse::<GpuModel>())
 }
 
 fn anchor(text: &str) -> Result<(usize, usize), &'static str> {

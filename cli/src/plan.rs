@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use apron::{CallEstimate, Candidate, Device, Error, Plan, Work};
+use apron::{Bound, CallEstimate, Candidate, Device, Error, Plan, Work};
 
 use crate::args::PlanArgs;
 use crate::failure::Result;
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
         let builder = Plan::builder(&filter).accuracy(args.accuracy).autotune(args.autotune);
         builder.device(device).build()
     };
-    let open = args.device == Device::Auto && !args.h200 && !args.autotune;
+    let open = args.device == Device::Auto && args.gpu.is_none() && !args.autotune;
     let estimated = if open { Some(Estimated::new(&on(Device::Auto)?, args)) } else { None };
     let device = match (&estimated, args.device) {
         (Some(estimated), _) => estimated.usual(),
@@ -31,11 +31,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     };
     let (source, target) = (args.scalar, args.output_type.unwrap_or(args.scalar));
     let chosen = plan.variant_of(args.size, source, target)?;
-    let (place, candidates) = match args.h200 {
-        true => ("an H200".to_owned(), plan.candidates_on_h200(args.size, source, target)),
-        false => (plan.device().to_string(), plan.candidates_for(args.size, source, target)),
+    let (place, candidates) = match &args.gpu {
+        Some(gpu) => (gpu.to_string(), plan.candidates_on(gpu, args.size, source, target)),
+        None => (plan.device().to_string(), plan.candidates_for(args.size, source, target)),
     };
-    let chosen = if args.h200 { candidates[0].variant } else { chosen };
+    let chosen = if args.gpu.is_some() { candidates[0].variant } else { chosen };
     let product = match filter.summed().map(|(centre, terms)| (centre != 0.0, terms.len())) {
         _ if filter.is_separable() => "separable",
         Some((true, 1)) => "separable plus a multiple of the pixel itself",
@@ -72,7 +72,10 @@ fn line(candidate: &Candidate) -> String {
     let time = match (&candidate.declined, candidate.predicted) {
         (Some(reason), _) => format!("{:>12}  {reason}", "-"),
         (None, None) => format!("{:>12}", "unknown"),
-        (None, Some(time)) => format!("{:>12}", show(time)),
+        (None, Some(time)) => {
+            let bound = candidate.bound.map_or("", Bound::name);
+            format!("{:>12}  {bound}", show(time)).trim_end().to_owned()
+        }
     };
     format!("{:<16} {time}", candidate.variant.name())
 }

@@ -70,5 +70,7 @@ pub use plan::ran::Ran;
 pub use plan::schedule::FlowOptions;
 pub use plan::step::Step;
 pub use plan::streamed::{RowSink, RowSource};
+pub use problem::machine::Bound;
+pub use problem::model::GpuModel;
 pub use progress::Progress;
 pub use variant::{Family, Variant};

@@ -34,27 +34,36 @@ type Case = (&'static [&'static str], &'static str, &'static str);
 
 const CASES: &[Case] = &[
     (
-        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--h200"],
+        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--gpu", "h200"],
         "separable-matrix",
         "separable-fused",
     ),
     (
-        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--type", "f32", "--h200"],
+        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--type", "f32", "--gpu", "h200"],
         "separable-fused",
         "separable",
     ),
     (
-        &["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--h200"],
+        &["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--gpu", "h200"],
         "direct-sliding",
         "not separable",
     ),
     (
-        &["--filter", "motion:length=51,angle=30", "--size", "999x700", "--type", "f32", "--h200"],
+        &[
+            "--filter",
+            "motion:length=51,angle=30",
+            "--size",
+            "999x700",
+            "--type",
+            "f32",
+            "--gpu",
+            "h200",
+        ],
         "fourier",
         "it has no kernel for",
     ),
     (
-        &["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--h200"],
+        &["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--gpu", "h200"],
         "separable-tile",
         "on every device",
     ),

@@ -11,6 +11,7 @@ use super::driver::{Answer, Context, Device, DeviceAttribute, Fault, Function, F
 use super::embedded::Kernels;
 use super::{driver, embedded};
 use crate::problem::machine::Machine;
+use crate::problem::model::GpuModel;
 use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.
@@ -103,6 +104,8 @@ pub struct Info {
     pub capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Clocks a second of the multiprocessors; 0 if the device does not report them.
+    pub clock: u64,
     /// Bytes of device memory.
     pub memory: u64,
     /// Bytes of level-2 cache.
@@ -178,8 +181,20 @@ impl Gpu {
 
     /// The properties that kernels' policies and times depend on.
     pub(crate) fn machine(&self) -> Machine {
-        let Info { name, bandwidth, shared_memory, .. } = &self.inner.info;
-        Machine::new(name, *bandwidth, *shared_memory)
+        let Info { capability, multiprocessors, clock, bandwidth, memory, .. } = self.inner.info;
+        let Info { l2_cache, shared_memory, .. } = self.inner.info;
+        // What a driver does not report counts as an H200's.
+        let or = |reported: u64, h200| if reported == 0 { h200 } else { reported as f64 };
+        Machine::of(&GpuModel {
+            name: "",
+            capability,
+            multiprocessors,
+            clock: or(clock, GpuModel::H200.clock),
+            bandwidth: or(bandwidth, GpuModel::H200.bandwidth),
+            memory,
+            l2_cache,
+            shared_memory,
+        })
     }
 
     /// Bytes of device memory: those that are free now, and all.
@@ -477,6 +492,9 @@ impl Info {
                 attribute(DeviceAttribute::ComputeCapabilityMinor)?,
             ),
             multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
+            clock: device
+                .attribute(DeviceAttribute::ClockRate)
+                .map_or(0, |kilo| 1000 * u64::from(kilo)),
             memory: device.memory()?,
             l2_cache: u64::from(attribute(DeviceAttribute::L2CacheSize)?),
             bandwidth: bandwidth(device),

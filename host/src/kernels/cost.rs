@@ -2,7 +2,7 @@
 
 use super::uncertain::{exact_passes, goes_by_passes, order, resolving, share};
 use crate::problem::Problem;
-use crate::problem::machine::Machine;
+use crate::problem::machine::{Bound, Machine, Time};
 use crate::round::Order;
 use crate::{Scalar, Variant};
 
@@ -13,53 +13,55 @@ pub(crate) struct Cost {
     /// resolving itself takes about the same time after any kernel.
     pub(crate) rank: f64,
     /// Of a whole call on pictures in the device's memory.
-    pub(crate) time: f64,
+    pub(crate) time: Time,
 }
 
 /// The start of a kernel, until its blocks fill the device.
-pub(super) const LAUNCH: f64 = 4.0;
+pub(super) const LAUNCH: Time = Time::start(4.0);
 
 /// The start of the launch that resolves bytes.
-const RESOLVE: f64 = 3.0;
+const RESOLVE: Time = Time::start(3.0);
 
 impl Cost {
     /// For a problem that a kernel declines: longer than any other time.
-    pub(super) const DECLINED: Self = Self { rank: 1e9, time: 1e9 };
+    pub(super) const DECLINED: Self = Self { rank: 1e9, time: Time::start(1e9) };
 
     /// For a kernel that makes only bytes of bytes: its own time includes the rounding.
-    pub(super) fn of_bytes(own: f64) -> Self {
-        Self { rank: own, time: own }
+    pub(super) fn of_bytes(own: Time) -> Self {
+        Self { rank: own.us, time: own }
     }
 
     /// For any other kernel, whose own time is `own`.
-    pub(super) fn of(variant: Variant, problem: &Problem, own: f64) -> Self {
+    pub(super) fn of(variant: Variant, problem: &Problem, own: Time) -> Self {
         if !problem.makes_bytes() {
-            return Self { rank: own, time: own };
+            return Self { rank: own.us, time: own };
         }
-        let rank = own + RESOLVE;
-        if problem.rounding.is_none() {
-            return Self { rank, time: own };
-        }
-        Self { rank, time: own + RESOLVE + rounding(variant, problem) }
+        let resolved = own + RESOLVE;
+        let time = match problem.rounding {
+            Some(_) => resolved + rounding(variant, problem),
+            None => own,
+        };
+        Self { rank: resolved.us, time }
     }
 
     /// For a kernel whose measured time includes the resolving.
-    pub(super) fn with_resolving(problem: &Problem, own: f64) -> Self {
-        let launch = if problem.makes_bytes() { RESOLVE } else { 0.0 };
-        Self { rank: own + launch, time: own + launch }
+    pub(super) fn with_resolving(problem: &Problem, own: Time) -> Self {
+        let time = if problem.makes_bytes() { own + RESOLVE } else { own };
+        Self { rank: time.us, time }
     }
 }
 
 /// Exact passes in a kernel's place, if they make the product's bytes.
-pub(super) fn by_exact_passes(problem: &Problem) -> Option<f64> {
+pub(super) fn by_exact_passes(problem: &Problem) -> Option<Time> {
     goes_by_passes(problem, Variant::Separable)
-        .then(|| 2.0 * LAUNCH + problem.millions() * exact_passes_of(problem, machine(problem)))
+        .then(|| LAUNCH * 2.0 + exact_passes_of(problem) * problem.millions())
 }
 
 /// Exact passes, for a million results.
-pub(super) fn exact_passes_of(problem: &Problem, machine: &Machine) -> f64 {
+pub(super) fn exact_passes_of(problem: &Problem) -> Time {
     let terms = problem.sum.map_or(1, |(terms, _)| terms);
-    machine.slower() * exact_passes(terms, problem.cols, problem.rows)
+    let measured = exact_passes(terms, problem.cols, problem.rows);
+    machine(problem).time(Bound::Integers, problem.bytes_of_passes(), measured)
 }
 
 fn machine(problem: &Problem) -> &Machine {
@@ -67,13 +69,13 @@ fn machine(problem: &Problem) -> &Machine {
 }
 
 /// Resolving the results that a variant's sums leave uncertain.
-fn rounding(variant: Variant, problem: &Problem) -> f64 {
+fn rounding(variant: Variant, problem: &Problem) -> Time {
     /// For a tap of a single result.
     const ALONE: f64 = 0.002;
     let share = share(problem, order_of(variant, problem));
     let any = 1e6 * problem.millions() * share >= 1.0;
     let alone = if any { ALONE * problem.taps() } else { 0.0 };
-    (problem.millions() * resolving(problem, share)).max(alone)
+    (resolving(problem, share) * problem.millions()).or(Time::start(alone))
 }
 
 fn order_of(variant: Variant, problem: &Problem) -> Order {
@@ -89,16 +91,18 @@ pub(super) fn stored(problem: &Problem, slower: f64) -> f64 {
 /// A kernel that walks down strips, with `each` for a million results of a large picture. The lower
 /// the strips of a small picture, the more rows are filtered twice. A strip takes its rows one
 /// after the other.
-pub(super) fn in_strips(problem: &Problem, each: f64) -> f64 {
-    /// About the results in one row of all strips that run at a time.
-    const STRIPS: f64 = 200e3;
+pub(super) fn in_strips(problem: &Problem, machine: &Machine, each: Time) -> Time {
+    /// About the results in one row of all strips that run at a time on a multiprocessor.
+    const STRIPS: f64 = 200e3 / 132.0;
     /// The rows of a strip: the least, and those in large pictures.
     const LEAST_ROWS: f64 = 7.0;
     const LARGE_ROWS: f64 = 200.0;
     /// For a row of a strip, if few strips run.
     const STRIP_ROW: f64 = 0.3;
-    let height = (1e6 * problem.millions() / STRIPS).clamp(LEAST_ROWS, LARGE_ROWS);
+    let at_once = STRIPS * machine.multiprocessors;
+    let height = (1e6 * problem.millions() / at_once).clamp(LEAST_ROWS, LARGE_ROWS);
     let rows = |height: f64| height + problem.rows as f64 - 1.0;
     let twice = (rows(height) / height) / (rows(LARGE_ROWS) / LARGE_ROWS);
-    LAUNCH + (problem.millions() * each * twice).max(STRIP_ROW * rows(height))
+    let all = each * (problem.millions() * twice);
+    LAUNCH + all.or(Time::start(STRIP_ROW * rows(height)))
 }

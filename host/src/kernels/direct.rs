@@ -14,7 +14,7 @@ use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
-use crate::problem::machine::{Machine, Times};
+use crate::problem::machine::{Bound, Machine, Times};
 use crate::{Variant, Why};
 
 /// The size whose entry reads its taps from memory, because they are too many for parameters.
@@ -27,11 +27,8 @@ pub(super) static NAIVE: Kernel = Kernel {
         Ok(Prepared::new(Variant::DirectNaive, Launch::without_tile(Taps::Memory(direct_naive))))
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times {
-            h200: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
-            h100: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
-        };
-        cost(Variant::DirectNaive, problem, TIMES.on(machine, problem.taps()))
+        const TIMES: Times = Times(Bound::Floats, &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)]);
+        cost(Variant::DirectNaive, problem, machine, &TIMES)
     },
     rule: |problem| estimates(problem, Variant::DirectNaive),
 };
@@ -48,9 +45,8 @@ pub(super) static CONSTANT: Kernel = Kernel {
         Ok(Prepared::new(Variant::DirectConstant, Launch::without_tile(entry)))
     },
     cost: |problem, machine| {
-        const TIMES: Times =
-            Times { h200: &[(25.0, 12.9), (289.0, 104.7)], h100: &[(25.0, 12.9), (289.0, 104.8)] };
-        cost(Variant::DirectConstant, problem, TIMES.on(machine, problem.taps()))
+        const TIMES: Times = Times(Bound::Floats, &[(25.0, 12.9), (289.0, 104.7)]);
+        cost(Variant::DirectConstant, problem, machine, &TIMES)
     },
     rule: |problem| estimates(problem, Variant::DirectConstant),
 };
@@ -59,33 +55,15 @@ pub(super) static SHARED: Kernel = Kernel {
     variant: Variant::DirectShared,
     entries: || vec![direct_shared.name(), direct_shared_buffer.name()],
     prepare: |problem| shared(problem, Variant::DirectShared),
-    cost: |problem, machine| cost(Variant::DirectShared, problem, of_any_size(problem, machine)),
+    cost: |problem, machine| cost(Variant::DirectShared, problem, machine, &OF_ANY_SIZE),
     rule: |problem| estimates(problem, Variant::DirectShared),
 };
 
-/// Microseconds of the kernels for a window of any size, for a million results.
-fn of_any_size(problem: &Problem, machine: &Machine) -> f64 {
-    const TIMES: Times = Times {
-        h200: &[
-            (9.0, 6.7),
-            (25.0, 9.6),
-            (49.0, 14.2),
-            (121.0, 31.6),
-            (289.0, 72.5),
-            (2601.0, 513.0),
-        ],
-        // From an H200 alone.
-        h100: &[
-            (9.0, 6.7),
-            (25.0, 9.6),
-            (49.0, 14.2),
-            (121.0, 31.6),
-            (289.0, 72.5),
-            (2601.0, 513.0),
-        ],
-    };
-    TIMES.on(machine, problem.taps())
-}
+/// The times of the kernels for a window of any size.
+const OF_ANY_SIZE: Times = Times(
+    Bound::Floats,
+    &[(9.0, 6.7), (25.0, 9.6), (49.0, 14.2), (121.0, 31.6), (289.0, 72.5), (2601.0, 513.0)],
+);
 
 pub(super) static UNROLLED: Kernel = Kernel {
     variant: Variant::DirectUnrolled,
@@ -106,8 +84,9 @@ pub(super) static UNROLLED: Kernel = Kernel {
         Ok(Prepared::new(Variant::DirectUnrolled, launch))
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times {
-            h200: &[
+        const TIMES: Times = Times(
+            Bound::Floats,
+            &[
                 (9.0, 3.5),
                 (25.0, 4.3),
                 (49.0, 5.3),
@@ -117,33 +96,24 @@ pub(super) static UNROLLED: Kernel = Kernel {
                 (961.0, 52.0),
                 (2601.0, 420.0),
             ],
-            // With two pixels a thread an H100 took as long from 81 taps on, and 2 to 7 % longer
-            // below; with four, timed on an H200 alone.
-            h100: &[
-                (9.0, 3.8),
-                (25.0, 4.6),
-                (49.0, 5.4),
-                (81.0, 6.5),
-                (289.0, 15.9),
-                (961.0, 52.0),
-                (2601.0, 420.0),
-            ],
+        );
+        let times = match (Line::of(problem), unrolled(problem)) {
+            (Some(_), _) => &Line::TIMES,
+            (None, Some(_)) => &TIMES,
+            (None, None) => &OF_ANY_SIZE,
         };
-        let each = match (Line::of(problem), unrolled(problem)) {
-            (Some(_), _) => Line::cost(problem.taps(), machine),
-            (None, Some(_)) => TIMES.on(machine, problem.taps()),
-            (None, None) => of_any_size(problem, machine),
-        };
-        cost(Variant::DirectUnrolled, problem, each)
+        cost(Variant::DirectUnrolled, problem, machine, times)
     },
     rule: |problem| estimates(problem, Variant::DirectUnrolled),
 };
 
-/// The cost for `each` microseconds per million results.
-fn cost(variant: Variant, problem: &Problem, each: f64) -> Cost {
+/// The cost of a kernel with these times.
+fn cost(variant: Variant, problem: &Problem, machine: &Machine, times: &Times) -> Cost {
     /// How many times as long stored pixels take, which are read one by one.
     const STORED: f64 = 2.3;
-    Cost::of(variant, problem, LAUNCH + problem.millions() * stored(problem, STORED) * each)
+    let slower = stored(problem, STORED);
+    let each = times.on(machine, problem.bytes() / slower, problem.taps()) * slower;
+    Cost::of(variant, problem, LAUNCH + each * problem.millions())
 }
 
 /// The entry whose size is the problem's window.

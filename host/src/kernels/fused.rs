@@ -9,7 +9,7 @@ use super::prepared::Kernel;
 use super::sliding::{Strips, entries};
 use super::taken::Taken;
 use super::uncertain::estimates;
-use crate::problem::machine::{Curve, Times};
+use crate::problem::machine::{Bound, Times};
 use crate::{Scalar, Variant};
 
 pub(super) static FUSED: Kernel = Kernel {
@@ -30,39 +30,28 @@ pub(super) static FUSED: Kernel = Kernel {
         Strips::prepare(Variant::SeparableFused, Taken::Pairs, tables, problem)
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times {
-            h200: &[(6.0, 2.25), (10.0, 2.27), (34.0, 2.4), (50.0, 3.3), (66.0, 4.1), (130.0, 9.1)],
-            // The pair of 130 taps was timed on an H200 alone.
-            h100: &[
-                (6.0, 3.06),
-                (10.0, 3.08),
-                (14.0, 3.21),
-                (34.0, 3.23),
-                (66.0, 3.85),
-                (130.0, 9.1),
-            ],
-        };
-        // Bytes made of bytes, uncertain results included; from an H200 alone.
-        const BYTES: Curve =
-            &[(6.0, 0.82), (10.0, 1.05), (14.0, 1.3), (18.0, 1.7), (34.0, 4.5), (66.0, 12.0)];
-        const STORED: Times = Times { h200: BYTES, h100: BYTES };
+        const TIMES: Times = Times(
+            Bound::Floats,
+            &[(6.0, 2.25), (10.0, 2.27), (34.0, 2.4), (50.0, 3.3), (66.0, 4.1), (130.0, 9.1)],
+        );
+        // Bytes made of bytes, uncertain results included.
+        const STORED: Times = Times(
+            Bound::Floats,
+            &[(6.0, 0.82), (10.0, 1.05), (14.0, 1.3), (18.0, 1.7), (34.0, 4.5), (66.0, 12.0)],
+        );
         // One term and the pixel; two terms.
-        const POINT: Times = Times {
-            h200: &[(18.0, 2.4), (34.0, 2.7), (50.0, 3.5), (66.0, 4.1)],
-            h100: &[(18.0, 3.2), (34.0, 3.3), (50.0, 3.9), (66.0, 4.4)],
-        };
-        const TWO: Times = Times {
-            h200: &[(18.0, 2.3), (34.0, 3.4), (50.0, 4.9), (66.0, 7.0)],
-            h100: &[(18.0, 3.1), (34.0, 3.5), (50.0, 4.9), (66.0, 7.0)],
-        };
+        const POINT: Times =
+            Times(Bound::Floats, &[(18.0, 2.4), (34.0, 2.7), (50.0, 3.5), (66.0, 4.1)]);
+        const TWO: Times =
+            Times(Bound::Floats, &[(18.0, 2.3), (34.0, 3.4), (50.0, 4.9), (66.0, 7.0)]);
         let times = match problem.sum {
             Some((1, _)) => POINT,
             Some(_) => TWO,
             _ if problem.source == Scalar::F32 => TIMES,
             _ => STORED,
         };
-        let cost =
-            super::sliding::cost(problem, times.on(machine, problem.pair_taps()), flat::FUSED);
+        let work = problem.pair_taps();
+        let cost = super::sliding::cost(problem, machine, &times, work, flat::FUSED);
         Cost { time: by_exact_passes(problem).unwrap_or(cost.time), ..cost }
     },
     rule: |problem| estimates(problem, Variant::SeparableFused),

@@ -15,7 +15,7 @@ use super::uncertain::resolving;
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
 use crate::problem::Problem;
-use crate::problem::machine::Times;
+use crate::problem::machine::{Bound, Time, Times};
 #[cfg(feature = "gpu")]
 use crate::whole::{self, window::WindowDigits};
 use crate::{Variant, Why};
@@ -30,9 +30,10 @@ pub(super) static MATRIX: Kernel = Kernel {
         WindowProducts::find(problem).map(|products| Prepared::new(Variant::Matrix, products))
     },
     cost: |problem, machine| {
-        // By steps times digits; from an H200 alone.
-        const TIMES: Times = Times {
-            h200: &[
+        // By steps times digits.
+        const TIMES: Times = Times(
+            Bound::Floats,
+            &[
                 (3.0, 0.97),
                 (9.0, 1.25),
                 (15.0, 1.42),
@@ -46,10 +47,11 @@ pub(super) static MATRIX: Kernel = Kernel {
                 (384.0, 40.0),
                 (600.0, 63.0),
             ],
-            h100: &[(3.0, 0.97), (15.0, 1.42), (51.0, 3.6), (150.0, 10.8), (600.0, 63.0)],
-        };
-        // The first tile, in us: small pictures have few.
-        const FIRST: f64 = 8.0;
+        );
+        // The first tile: small pictures have few.
+        const FIRST: Time = Time::start(8.0);
+        // Multiply-adds of 8-bit integers for a result, step and digit.
+        const PRODUCTS: f64 = 32.0;
         // To split channels.
         const PLANAR: f64 = 0.5;
         let (Some(digits), Ok(WindowProducts { layout, .. })) =
@@ -59,13 +61,14 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let planar = if layout.planar { PLANAR } else { 0.0 };
-        let each = TIMES.on(machine, products as f64)
-            + planar
-            + machine.slower() * resolving(problem, digits.share);
+        let each = TIMES.on(machine, problem.bytes(), products as f64)
+            + machine.time(Bound::Floats, 0.0, planar);
+        let each = each.or(machine.products(PRODUCTS * products as f64))
+            + resolving(problem, digits.share);
         // A small picture takes the time of a strip of 16 rows, for each step.
         let step = if layout.planar { 0.5 } else { 0.3 };
-        let steps = machine.slower() * step * layout.steps(problem.rows) as f64;
-        Cost::of_bytes(LAUNCH + FIRST + (problem.millions() * each).max(steps))
+        let steps = Time::start(step * layout.steps(problem.rows) as f64);
+        Cost::of_bytes(LAUNCH + FIRST + (each * problem.millions()).or(steps))
     },
     rule: |_| Ok(()),
 };

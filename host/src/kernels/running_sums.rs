@@ -16,6 +16,7 @@ use super::strip;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
+use crate::problem::machine::{Bound, Time};
 use crate::{Filter, Variant, Why};
 
 pub(super) static RUNNING_SUMS: Kernel = Kernel {
@@ -26,10 +27,14 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
     },
     prepare: |problem| Sums::find(problem).map(|sums| Prepared::new(Variant::RunningSums, sums)),
     cost: |problem, machine| {
-        // The first block, in us: small pictures have few.
-        const FIRST: f64 = 6.0;
+        // The first block: small pictures have few.
+        const FIRST: Time = Time::start(6.0);
         match Sums::find(problem) {
-            Ok(sums) => Cost::of_bytes(LAUNCH + FIRST + machine.slower() * sums.time(problem)),
+            Ok(sums) => {
+                let bytes = problem.bytes() * problem.millions();
+                let all = machine.time(Bound::Integers, bytes, sums.time(problem));
+                Cost::of_bytes(LAUNCH + FIRST + all)
+            }
             Err(_) => Cost::DECLINED,
         }
     },

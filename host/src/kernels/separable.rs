@@ -25,7 +25,7 @@ use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
-use crate::problem::machine::{Machine, Times};
+use crate::problem::machine::{Bound, Times};
 
 pub(super) static SEPARABLE: Kernel = Kernel {
     variant: Variant::Separable,
@@ -39,18 +39,15 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         Ok(Prepared::new(Variant::Separable, Launch { rows: RowPass::of(problem.cols), columns }))
     },
     cost: |problem, machine| {
-        const TIMES: Times =
-            Times { h200: &[(10.0, 4.8), (34.0, 5.6)], h100: &[(10.0, 6.0), (34.0, 6.5)] };
-        // Sums of products, with columns of any number of taps; from an H200 alone.
-        const SUMMED: Times = Times {
-            h200: &[(18.0, 10.5), (34.0, 12.5), (66.0, 22.0), (130.0, 39.0)],
-            h100: &[(18.0, 14.0), (34.0, 17.0), (66.0, 28.0), (130.0, 48.0)],
-        };
-        // Without entries for the number of taps, 8192x8192; from an H200 alone.
-        const ANY: Times = Times {
-            h200: &[(12.0, 5.6), (66.0, 7.2), (130.0, 9.0), (322.0, 16.6), (1602.0, 74.0)],
-            h100: &[(12.0, 7.0), (66.0, 8.0), (130.0, 9.6), (322.0, 17.0), (1602.0, 75.0)],
-        };
+        const TIMES: Times = Times(Bound::Floats, &[(10.0, 4.8), (34.0, 5.6)]);
+        // Sums of products, with columns of any number of taps.
+        const SUMMED: Times =
+            Times(Bound::Floats, &[(18.0, 10.5), (34.0, 12.5), (66.0, 22.0), (130.0, 39.0)]);
+        // Without entries for the number of taps, 8192x8192.
+        const ANY: Times = Times(
+            Bound::Floats,
+            &[(12.0, 5.6), (66.0, 7.2), (130.0, 9.0), (322.0, 16.6), (1602.0, 74.0)],
+        );
         let known = matches!(RowPass::of(problem.cols), RowPass::Known { .. })
             && matches!(ColumnPass::of(problem.rows), ColumnPass::Known { .. });
         let times = match problem.sum {
@@ -58,15 +55,18 @@ pub(super) static SEPARABLE: Kernel = Kernel {
             None if known => TIMES,
             None => ANY,
         };
-        // The second launch, in us; and how many times as long stored pixels take.
-        const SECOND: f64 = LAUNCH;
+        // How many times as long stored pixels take.
         const STORED: f64 = 1.2;
         let passes = by_exact_passes(problem);
         let each = match passes {
-            Some(_) => exact_passes_of(problem, machine),
-            None => stored(problem, STORED) * times.on(machine, problem.pair_taps()),
+            Some(_) => exact_passes_of(problem),
+            None => {
+                let slower = stored(problem, STORED);
+                times.on(machine, problem.bytes_of_passes() / slower, problem.pair_taps()) * slower
+            }
         };
-        let own = LAUNCH + SECOND + problem.millions() * each;
+        // Two launches.
+        let own = LAUNCH * 2.0 + each * problem.millions();
         let cost = Cost::of(Variant::Separable, problem, own);
         Cost { time: passes.unwrap_or(cost.time), ..cost }
     },
@@ -242,15 +242,9 @@ impl Line {
         rows.chain(columns).chain(any).chain([separable_columns.name()])
     }
 
-    /// Microseconds for a million results of so many taps.
-    pub(super) fn cost(taps: f64, machine: &Machine) -> f64 {
-        // 4096x4096x3, the mean of a row's and a column's; from an H200 alone.
-        const TIMES: Times = Times {
-            h200: &[(3.0, 2.55), (9.0, 2.85), (41.0, 4.0), (101.0, 6.1), (401.0, 19.6)],
-            h100: &[(3.0, 3.1), (9.0, 3.4), (41.0, 4.6), (101.0, 6.5), (401.0, 20.0)],
-        };
-        TIMES.on(machine, taps)
-    }
+    /// By the number of taps: 4096x4096x3, the mean of a row's and a column's.
+    pub(super) const TIMES: Times =
+        Times(Bound::Floats, &[(3.0, 2.55), (9.0, 2.85), (41.0, 4.0), (101.0, 6.1), (401.0, 19.6)]);
 }
 
 impl Launcher for Line {

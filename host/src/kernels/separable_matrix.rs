@@ -19,7 +19,7 @@ use super::uncertain::resolving;
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
 use crate::problem::Problem;
-use crate::problem::machine::{Curve, Times};
+use crate::problem::machine::{Bound, Machine, Time, Times};
 #[cfg(feature = "gpu")]
 use crate::whole::{
     digit,
@@ -38,33 +38,38 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     },
     cost: |problem, machine| {
         // By products for 256 results, rows that tiles share included; one channel.
-        const POINTS: Curve = &[
-            (19.0, 1.5),
-            (26.0, 1.5),
-            (33.0, 1.6),
-            (40.0, 2.4),
-            (52.0, 2.6),
-            (56.0, 2.9),
-            (69.0, 4.2),
-            (84.0, 4.8),
-            (106.0, 6.0),
-            (138.0, 6.8),
-            (155.0, 8.7),
-            (245.0, 14.0),
-        ];
-        // The first strip, in us: small pictures have few.
-        const FIRST: f64 = 9.0;
+        const TIMES: Times = Times(
+            Bound::Floats,
+            &[
+                (19.0, 1.5),
+                (26.0, 1.5),
+                (33.0, 1.6),
+                (40.0, 2.4),
+                (52.0, 2.6),
+                (56.0, 2.9),
+                (69.0, 4.2),
+                (84.0, 4.8),
+                (106.0, 6.0),
+                (138.0, 6.8),
+                (155.0, 8.7),
+                (245.0, 14.0),
+            ],
+        );
+        // The first strip: small pictures have few.
+        const FIRST: Time = Time::start(9.0);
+        // Multiply-adds of 8-bit integers for a result, in a product for 256.
+        const PRODUCTS: f64 = 16.0;
         // Strips that keep a multiprocessor busy.
         const BUSY: f64 = 12.0;
-        const TIMES: Times = Times { h200: POINTS, h100: POINTS };
         let (Some(share), Ok(passes)) = (problem.numbers.terms, MatrixPasses::find(problem)) else {
             return Cost::DECLINED;
         };
-        let idle = (BUSY / passes.strips()).max(1.0);
-        let each = idle * TIMES.on(machine, passes.products())
-            + machine.slower() * resolving(problem, share);
-        let strip = machine.slower() * passes.strip(problem);
-        Cost::of_bytes(LAUNCH + FIRST + (problem.millions() * each).max(strip))
+        let idle = (BUSY / passes.strips(machine)).max(1.0);
+        let products = passes.products();
+        let each = TIMES.on(machine, problem.bytes(), products) * idle;
+        let each = each.or(machine.products(PRODUCTS * products)) + resolving(problem, share);
+        let strip = machine.time(Bound::Floats, 0.0, passes.strip(problem, machine));
+        Cost::of_bytes(LAUNCH + FIRST + (each * problem.millions()).or(strip))
     },
     rule: |_| Ok(()),
 };
@@ -215,34 +220,33 @@ impl MatrixPasses {
     /// The most strips at a time on a multiprocessor, limited by registers.
     const MAX_STRIPS: f64 = 16.0;
 
-    /// Strips at a time on a multiprocessor of an H200, limited by shared memory.
-    fn strips(&self) -> f64 {
-        const SHARED: f64 = 228.0 * 1024.0;
+    /// Strips at a time on a multiprocessor, limited by shared memory.
+    fn strips(&self, machine: &Machine) -> f64 {
         const RESERVED: f64 = 1024.0;
-        (SHARED / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED))
+        let shared = machine.shared_memory as f64 + RESERVED;
+        (shared / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED))
             .floor()
             .clamp(1.0, Self::MAX_STRIPS)
     }
 
     /// Microseconds of a strip at the image's edge, with few results to resolve: the time of a
     /// small picture. From an H200.
-    fn strip(&self, problem: &Problem) -> f64 {
+    fn strip(&self, problem: &Problem, machine: &Machine) -> f64 {
         /// For 16 rows, and for each half of 16 bytes in them, without and with split channels, if
         /// shared memory has room for the most strips.
         const ROWS: [(f64, f64); 2] = [(0.0, 0.45), (2.2, 0.95)];
         /// For each tap.
         const SETTLED: f64 = 0.001;
-        const MULTIPROCESSORS: f64 = 132.0;
 
         let Layout { channels, planar, halves, .. } = self.layout;
         let width = TILE as usize * if planar { 1 } else { self.entry.tiles };
         let across = (problem.width * self.layout.value_stride()).div_ceil(width);
         let images = problem.planes / channels;
-        let strips = self.strips();
+        let strips = self.strips(machine);
         let besides = self.blocks as f64 - 1.0;
         let rows = strip::height_of_strips(&HEIGHTS, besides, |rows| {
             (across * problem.height.div_ceil(rows as usize) * images) as f64
-                / (MULTIPROCESSORS * strips)
+                / (machine.multiprocessors * strips)
         });
         let (group, half) = ROWS[usize::from(planar)];
         let each = (group + half * halves as f64) * Self::MAX_STRIPS / strips;

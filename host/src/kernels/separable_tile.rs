@@ -13,7 +13,7 @@ use super::uncertain::estimates;
 use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::problem::machine::{Curve, Times};
+use crate::problem::machine::{Bound, Time, Times};
 
 pub(super) static TILES: Kernel = Kernel {
     variant: Variant::SeparableTile,
@@ -33,14 +33,14 @@ pub(super) static TILES: Kernel = Kernel {
         }
     },
     cost: |problem, machine| {
-        // From an H200 alone, 256x256 to 4096x4096.
-        const CURVE: Curve = &[(10.0, 4.0), (18.0, 4.4), (34.0, 5.2)];
-        const TIMES: Times = Times { h200: CURVE, h100: CURVE };
-        /// The start, in us; and how many times as long stored pixels take.
-        const START: f64 = 3.2;
+        // 256x256 to 4096x4096.
+        const TIMES: Times = Times(Bound::Floats, &[(10.0, 4.0), (18.0, 4.4), (34.0, 5.2)]);
+        /// The start; and how many times as long stored pixels take.
+        const START: Time = Time::start(3.2);
         const STORED: f64 = 1.2;
-        let each = stored(problem, STORED) * TIMES.on(machine, problem.pair_taps());
-        Cost::of(Variant::SeparableTile, problem, START + problem.millions() * each)
+        let slower = stored(problem, STORED);
+        let each = TIMES.on(machine, problem.bytes() / slower, problem.pair_taps()) * slower;
+        Cost::of(Variant::SeparableTile, problem, START + each * problem.millions())
     },
     rule: |problem| estimates(problem, Variant::SeparableTile),
 };

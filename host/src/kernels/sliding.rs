@@ -17,7 +17,7 @@ use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
-use crate::problem::machine::Times;
+use crate::problem::machine::{Bound, Machine, Time, Times};
 use crate::{Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
@@ -27,8 +27,9 @@ pub(super) static SLIDING: Kernel = Kernel {
         Strips::prepare(Variant::DirectSliding, Taken::Window, (ENTRIES, DIRECT), problem)
     },
     cost: |problem, machine| {
-        const TIMES: Times = Times {
-            h200: &[
+        const TIMES: Times = Times(
+            Bound::Floats,
+            &[
                 (9.0, 2.3),
                 (25.0, 2.28),
                 (49.0, 2.7),
@@ -38,39 +39,42 @@ pub(super) static SLIDING: Kernel = Kernel {
                 (225.0, 9.6),
                 (289.0, 12.0),
             ],
-            h100: &[(9.0, 2.99), (25.0, 3.03), (49.0, 3.28), (81.0, 3.91), (289.0, 12.0)],
-        };
-        // Bytes made of bytes, uncertain results included; from an H200 alone.
-        const STORED: Times = Times {
-            h200: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
-            h100: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
-        };
+        );
+        // Bytes made of bytes, uncertain results included.
+        const STORED: Times =
+            Times(Bound::Floats, &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)]);
         let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
-        cost(problem, times.on(machine, problem.taps()), DIRECT)
+        cost(problem, machine, &times, problem.taps(), DIRECT)
     },
     rule: |problem| estimates(problem, Variant::DirectSliding),
 };
 
-/// The cost for `each` microseconds per million results. `flat` are the variant's entries for
+/// The cost of strips with these times for so much `work`. `flat` are the variant's entries for
 /// values in memory order.
-pub(super) fn cost(problem: &Problem, each: f64, flat: &'static [Flat]) -> Cost {
-    let own = in_strips(problem, each);
-    if problem.rounding.is_some() {
-        // Bytes of two channels are split by channel.
-        let split = if problem.side_by_side == 2 { own } else { 0.0 };
-        let Cost { rank, time } = Cost::with_resolving(problem, own);
-        return Cost { rank, time: time + split };
-    }
+pub(super) fn cost(
+    problem: &Problem,
+    machine: &Machine,
+    times: &Times,
+    work: f64,
+    flat: &'static [Flat],
+) -> Cost {
     // The times were measured on bytes made of bytes. Values of 16 bits take 0.9 times as long in
     // memory order, and 1.7 times as long through shared memory.
     let slower = match problem.source {
+        _ if problem.rounding.is_some() => 1.0,
         Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
         Scalar::F32 if problem.side_by_side > 1 => 1.15,
         Scalar::F32 => 1.0,
         _ => 1.7,
     };
-    let Cost { rank, .. } = Cost::with_resolving(problem, own);
-    Cost { rank, time: slower * own }
+    let own = in_strips(problem, machine, times.on(machine, problem.bytes() / slower, work));
+    let Cost { rank, time } = Cost::with_resolving(problem, own);
+    if problem.rounding.is_some() {
+        // Bytes of two channels are split by channel.
+        let split = if problem.side_by_side == 2 { own } else { Time::start(0.0) };
+        return Cost { rank, time: time + split };
+    }
+    Cost { rank, time: own * slower }
 }
 
 /// The names of two tables' entries, and of the kernel that restores what a border copies.

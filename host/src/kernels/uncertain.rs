@@ -7,7 +7,7 @@ use super::fourier::size;
 use crate::filter::ByteFilter;
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
-use crate::problem::machine::Machine;
+use crate::problem::machine::{self, Machine, Time};
 use crate::problem::{Numbers, Problem};
 use crate::round::{self, Bound, Order};
 use crate::spectrum::folded::LeftOut;
@@ -155,11 +155,12 @@ pub(super) fn estimates(problem: &Problem, variant: Variant) -> Result<(), Why> 
     Ok(())
 }
 
-/// Microseconds to resolve `share` of a million results. By calculation, for an H200.
-pub(super) fn resolving(problem: &Problem, share: f64) -> f64 {
+/// Resolving `share` of a million results. By calculation.
+pub(super) fn resolving(problem: &Problem, share: f64) -> Time {
     const RESULT: f64 = 200.0;
     const TAP: f64 = 0.4;
-    share * (RESULT + TAP * problem.taps())
+    let measured = share * (RESULT + TAP * problem.taps());
+    problem.place.machine().time(machine::Bound::Integers, 0.0, measured)
 }
 
 /// Microseconds of exact passes for a million results. Measured with 801 and 8001 taps on

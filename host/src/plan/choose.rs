@@ -10,6 +10,7 @@ use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::{KERNELS, kernel};
+use crate::problem::machine::Bound;
 use crate::problem::{Place, Problem};
 use crate::{Error, Family, Result, Variant, Why, spectrum};
 
@@ -20,10 +21,12 @@ pub struct Candidate {
     /// The variant.
     pub variant: Variant,
     /// The predicted time with pictures in the device's memory, the rounding of bytes included. It
-    /// comes from measurements on an H200, an H100 or processor cores with AVX-512, for the number
-    /// of pixels and of threads. For other GPUs, an H200's time is scaled by the memory's speed;
-    /// the order of variants is much the same. `None` if the variant is declined.
+    /// comes from measurements on an H200 or on processor cores with AVX-512, for the number of
+    /// pixels and of threads. For another GPU it follows from an H200's time and the rates of both:
+    /// of the memory, of arithmetic, of tensor cores. `None` if the variant is declined.
     pub predicted: Option<Duration>,
+    /// What sets that time on a GPU.
+    pub bound: Option<Bound>,
     /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
 }
@@ -89,23 +92,28 @@ impl Problem {
 
     /// Every variant of the device: first those that may run, the best one ahead, then the others.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |variant, rank: Duration, predicted: &dyn Fn() -> Duration| {
+        let candidate = |variant, rank: Duration, time, bound| {
             let declined = self.declined(variant);
-            (rank, Candidate { variant, predicted: declined.is_none().then(predicted), declined })
+            let (predicted, bound) = match declined {
+                None => (Some(time), bound),
+                Some(_) => (None, None),
+            };
+            (rank, Candidate { variant, predicted, bound, declined })
         };
         let mut candidates: Vec<_> = match self.place {
             Place::Cpu { .. } => cpu::VARIANTS
                 .into_iter()
                 .map(|variant| {
                     let time = self.time_of(variant);
-                    candidate(variant, time, &|| time)
+                    candidate(variant, time, time, None)
                 })
                 .collect(),
             Place::Gpu(_) => KERNELS
                 .iter()
                 .map(|kernel| {
                     let Cost { rank, time } = self.cost(kernel);
-                    candidate(kernel.variant, microseconds(rank), &|| microseconds(time))
+                    let (us, bound) = (microseconds(time.us), Some(time.bound));
+                    candidate(kernel.variant, microseconds(rank), us, bound)
                 })
                 .collect(),
         };
@@ -120,7 +128,7 @@ impl Problem {
             Place::Cpu { threads } => {
                 microseconds(processor::time(self, variant.family(), threads))
             }
-            Place::Gpu(_) => microseconds(self.cost(kernel(variant)).time),
+            Place::Gpu(_) => microseconds(self.cost(kernel(variant)).time.us),
         }
     }
 

@@ -123,8 +123,8 @@ mod tests {
     use super::super::{Device, Plan};
     use crate::image::{Scalar, Shape};
     use crate::problem::Place;
-    use crate::problem::machine::{Machine, Model};
-    use crate::{Accuracy, Border, Family, Filter};
+    use crate::problem::machine::Machine;
+    use crate::{Accuracy, Border, Family, Filter, GpuModel};
 
     /// Presets of sizes where families change.
     const SIZES: &[&str] = &[
@@ -192,10 +192,7 @@ mod tests {
     /// size.
     #[test]
     fn the_filter_alone_decides() {
-        let other = |shared_memory| Machine { model: Model::Other { slower: 16.0 }, shared_memory };
-        let h100 = Machine { model: Model::H100, ..Machine::H200 };
-        let mut places =
-            [Machine::H200, h100, other(64 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
+        let mut places = GpuModel::ALL.map(|model| Place::Gpu(Machine::of(&model))).to_vec();
         places.extend([1, 2, 16, 128].map(|threads| Place::Cpu { threads }));
         let all = || Scalar::ALL.iter().copied();
         let types = all().flat_map(|source| all().map(move |target| (source, target)));
@@ -331,7 +328,7 @@ mod tests {
     /// name.
     #[test]
     fn every_gpu_has_room_for_spectra() {
-        let machine = Machine { model: Model::Other { slower: 1.0 }, shared_memory: 48 << 10 };
+        let machine = Machine { shared_memory: 48 << 10, ..Machine::H200 };
         let plan = Plan::builder(scattered(35, 21, 100)).device(Device::Cpu).build().unwrap();
         let shape = Shape { width: 640, height: 480, channels: 1 };
         let problem = plan.problem_for(shape, 1, (Scalar::F32, Scalar::F32), Place::Gpu(machine));

@@ -50,6 +50,7 @@ use crate::kernels::prepared::Prepared;
 use crate::light::Tables;
 use crate::mask::Unknown;
 use crate::problem::machine::Machine;
+use crate::problem::model::GpuModel;
 use crate::problem::rounding::Rounding;
 use crate::problem::{Numbers, Place, Problem};
 use crate::progress::Report;
@@ -276,15 +277,26 @@ impl Plan {
         candidates
     }
 
-    /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
-    pub fn candidates_on_h200(
+    /// As [`Plan::candidates_for`], for a model of GPU, on a machine with or without one.
+    ///
+    /// ```
+    /// use apron::{Bound, Filter, GpuModel, Plan, Scalar, Shape};
+    ///
+    /// let plan = Plan::new(&Filter::gaussian(2.0)?)?;
+    /// let (gpu, shape): (GpuModel, _) = ("rtx-4060".parse()?, "1920x1080x3".parse::<Shape>()?);
+    /// let candidates = plan.candidates_on(&gpu, shape, Scalar::F32, Scalar::F32);
+    /// assert_eq!(candidates[0].bound, Some(Bound::Memory));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn candidates_on(
         &self,
+        gpu: &GpuModel,
         shape: Shape,
         source: Scalar,
         target: Scalar,
     ) -> Vec<Candidate> {
-        let problem =
-            self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
+        let place = Place::Gpu(Machine::of(gpu));
+        let problem = self.problem_for(shape, shape.channels, (source, target), place);
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 

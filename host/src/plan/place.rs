@@ -551,29 +551,3 @@ fn takes(problem: &Problem, variant: Variant) -> bool {
         Place::Gpu(_) => true,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Filter;
-    use crate::problem::machine::Model;
-
-    /// On a GPU whose memory is slower, the same variants are chosen for large pictures of bytes.
-    #[test]
-    fn slower_gpus_take_the_same_variants() {
-        let slower = Machine { model: Model::Other { slower: 16.0 }, ..Machine::H200 };
-        let shape = Shape { width: 8192, height: 8192, channels: 3 };
-        for sigma in [0.5, 1.0, 2.0, 4.0, 8.0] {
-            let plan = Plan::builder(Filter::gaussian(sigma).unwrap())
-                .device(Device::Cpu)
-                .build()
-                .unwrap();
-            let chosen = |machine| {
-                let problem =
-                    plan.problem_for(shape, 3, (Scalar::U8, Scalar::U8), Place::Gpu(machine));
-                problem.candidates()[0].variant
-            };
-            assert_eq!(chosen(slower), chosen(Machine::H200), "sigma {sigma}");
-        }
-    }
-}

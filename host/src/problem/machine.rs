@@ -1,51 +1,175 @@
-//! The properties of a GPU that the choice of a kernel depends on, and measured times.
+//! What a GPU can do in a second, and the times that follow from those measured on an H200.
+//!
+//! A kernel's measured time has two parts that run at the same time: what it reads and writes, and
+//! what it computes. The longer one is the kernel's time. On another GPU each part takes longer or
+//! shorter by the ratio of the two GPUs' rates. That is a calculation: what a GPU does with its
+//! caches, and how well a kernel hides latency there, has no part in it.
+
+use std::ops::{Add, Mul};
+
+use super::model::GpuModel;
+
+/// What sets a kernel's predicted time on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bound {
+    /// Starting kernels and filling the GPU: the picture is small.
+    Start,
+    /// Reading and writing the GPU's memory.
+    Memory,
+    /// Instructions, of which the most are f32 multiply-adds.
+    Floats,
+    /// Instructions, of which the most are multiply-adds of 32-bit integers.
+    Integers,
+    /// Products of 8-bit integers on the tensor cores.
+    Tensor,
+}
+
+impl Bound {
+    /// What it is, as a phrase.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Memory => "memory",
+            Self::Floats => "f32 arithmetic",
+            Self::Integers => "integer arithmetic",
+            Self::Tensor => "tensor cores",
+        }
+    }
+}
 
 /// The properties of a GPU that kernels' policies and times depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Machine {
-    pub(crate) model: Model,
+    /// Bytes a second of the memory, read and written.
+    bandwidth: f64,
+    /// Operations a second of [`Bound::Floats`], [`Bound::Integers`] and [`Bound::Tensor`].
+    floats: f64,
+    integers: f64,
+    tensor: f64,
+    /// Streaming multiprocessors.
+    pub(crate) multiprocessors: f64,
+    /// Bytes of level-2 cache.
+    pub(crate) l2_cache: f64,
     /// Bytes of shared memory that a block can have.
     pub(crate) shared_memory: usize,
 }
 
-/// A kind of GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Model {
-    H200,
-    H100,
-    /// A GPU without measurements. Its times are those of an H200, multiplied by a factor: most
-    /// kernels are bound by the memory, so the same ones are fastest.
-    Other {
-        slower: f64,
-    },
-}
+/// Operations of a multiprocessor in a clock, from a compute capability on: f32, 32-bit integers,
+/// and multiply-adds of 8-bit integers by the instruction `mma.sync`.
+///
+/// The first two are those of the CUDA C++ Programming Guide, table "Throughput of Native
+/// Arithmetic Instructions", but for 7.5 and 8.0: these multiply and add 64 floats in a clock, and
+/// issue 128 instructions. Two of three instructions of a kernel are taken to be multiply-adds, so
+/// 96 in a clock. Tensor cores: data sheets; for 9.0, `mma.sync` was measured at 64 % of the rate
+/// of its own instructions; for 10.0, which has instructions of its own too, the rate of 8.0 is
+/// assumed.
+const PER_CLOCK: [((u32, u32), [f64; 3]); 8] = [
+    ((7, 5), [96.0, 64.0, 1024.0]),
+    ((8, 0), [96.0, 64.0, 2048.0]),
+    ((8, 6), [128.0, 64.0, 1024.0]),
+    ((8, 7), [128.0, 64.0, 2048.0]),
+    ((8, 9), [128.0, 64.0, 1024.0]),
+    ((9, 0), [128.0, 64.0, 2620.0]),
+    ((10, 0), [128.0, 64.0, 2048.0]),
+    ((12, 0), [128.0, 64.0, 1024.0]),
+];
 
-/// Bytes a second of an H200's memory, as its driver reports it; other GPUs are compared with it.
-const H200_BANDWIDTH: f64 = 4.9e12;
+/// Megabytes a microsecond that kernels with few taps read and write on an H200: 85 % of a copy.
+const REACHED: f64 = 3.5;
+
+/// A kernel is bound by the memory if it takes less than so many times as long as its bytes.
+const NEAR: f64 = 1.05;
 
 impl Machine {
-    /// An H200, for predictions on machines without one.
-    pub(crate) const H200: Self = Self { model: Model::H200, shared_memory: 227 << 10 };
+    /// An H200, on which times were measured.
+    pub(crate) const H200: Self = Self::of(&GpuModel::H200);
 
-    /// The machine of this name, whose memory moves so many bytes a second (0 if that is not
-    /// known).
-    pub(crate) fn new(name: &str, bandwidth: u64, shared_memory: usize) -> Self {
-        let model = match bandwidth {
-            _ if name.contains("H200") => Model::H200,
-            _ if name.contains("H100") => Model::H100,
-            0 => Model::Other { slower: 1.0 },
-            bandwidth => Model::Other { slower: H200_BANDWIDTH / bandwidth as f64 },
-        };
-        Self { model, shared_memory }
+    /// The machine of a model.
+    pub(crate) const fn of(model: &GpuModel) -> Self {
+        let mut at = 0;
+        let mut i = 0;
+        while i < PER_CLOCK.len() {
+            let ((major, minor), _) = PER_CLOCK[i];
+            let (of_major, of_minor) = model.capability;
+            if major < of_major || major == of_major && minor <= of_minor {
+                at = i;
+            }
+            i += 1;
+        }
+        let (_, [floats, integers, tensor]) = PER_CLOCK[at];
+        let clocks = model.multiprocessors as f64 * model.clock;
+        Self {
+            bandwidth: model.bandwidth,
+            floats: clocks * floats,
+            integers: clocks * integers,
+            tensor: clocks * tensor,
+            multiprocessors: model.multiprocessors as f64,
+            l2_cache: model.l2_cache as f64,
+            shared_memory: model.shared_memory,
+        }
     }
 
-    /// How many times as long as on an H200 work takes that has been measured there alone: 1 where
-    /// there are measurements.
-    pub(crate) fn slower(&self) -> f64 {
-        match self.model {
-            Model::H200 | Model::H100 => 1.0,
-            Model::Other { slower } => slower,
-        }
+    /// The time here of work whose arithmetic takes `measured` microseconds on an H200, and which
+    /// reads and writes so many `megabytes`.
+    pub(crate) fn time(&self, bound: Bound, megabytes: f64, measured: f64) -> Time {
+        self.of_parts(bound, megabytes, measured, measured)
+    }
+
+    /// The same, where the arithmetic alone would take another time on an H200.
+    fn of_parts(&self, bound: Bound, megabytes: f64, measured: f64, arithmetic: f64) -> Time {
+        let h200 = Self::H200;
+        let longer = match bound {
+            Bound::Integers => h200.integers / self.integers,
+            _ => h200.floats / self.floats,
+        };
+        let memory = measured.min(NEAR * megabytes / REACHED);
+        let arithmetic = if memory < measured { measured } else { arithmetic.min(measured) };
+        Time { us: memory * (h200.bandwidth / self.bandwidth), bound: Bound::Memory }
+            .or(Time { us: arithmetic * longer, bound })
+    }
+
+    /// The least time of so many million multiply-adds on the tensor cores.
+    pub(crate) fn products(&self, millions: f64) -> Time {
+        /// The share of the tensor cores' rate that kernels reach.
+        const SHARE: f64 = 0.8;
+        Time { us: 1e12 * millions / (SHARE * self.tensor), bound: Bound::Tensor }
+    }
+}
+
+/// A predicted time in microseconds, and what sets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Time {
+    pub(crate) us: f64,
+    pub(crate) bound: Bound,
+}
+
+impl Time {
+    /// The start of kernels.
+    pub(crate) const fn start(us: f64) -> Self {
+        Self { us, bound: Bound::Start }
+    }
+
+    /// The longer of two that run at the same time.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if other.us > self.us { other } else { self }
+    }
+}
+
+impl Add for Time {
+    type Output = Self;
+
+    /// One after the other.
+    fn add(self, other: Self) -> Self {
+        Self { us: self.us + other.us, ..self.or(other) }
+    }
+}
+
+impl Mul<f64> for Time {
+    type Output = Self;
+
+    fn mul(self, times: f64) -> Self {
+        Self { us: times * self.us, ..self }
     }
 }
 
@@ -53,18 +177,28 @@ impl Machine {
 /// points the time is interpolated, beyond the last it is extrapolated.
 pub(crate) type Curve = &'static [(f64, f64)];
 
-/// A kernel's times. From `cargo xtask bench` with 8192x8192 pixels (4096x4096 for 17x17 by the
-/// slow ones).
-pub(crate) struct Times {
-    pub(crate) h200: Curve,
-    pub(crate) h100: Curve,
-}
+/// A kernel's times on an H200, and what sets them where the memory does not. From `cargo xtask
+/// bench` with 8192x8192 pixels (4096x4096 for 17x17 by the slow ones).
+pub(crate) struct Times(pub(crate) Bound, pub(crate) Curve);
 
 impl Times {
-    /// The time for some work on a machine.
-    pub(crate) fn on(&self, machine: &Machine, work: f64) -> f64 {
-        let times = if machine.model == Model::H100 { self.h100 } else { self.h200 };
-        machine.slower() * interpolated(times, work)
+    /// The time on a machine for a million results, for each of which so many bytes are read and
+    /// written, and so much work is done.
+    pub(crate) fn on(&self, machine: &Machine, bytes: f64, work: f64) -> Time {
+        let &Self(bound, curve) = self;
+        machine.of_parts(bound, bytes, interpolated(curve, work), self.arithmetic(bytes, work))
+    }
+
+    /// The time that the arithmetic would take alone: on the line through the first two points that
+    /// the memory does not set.
+    fn arithmetic(&self, bytes: f64, work: f64) -> f64 {
+        let Self(_, curve) = self;
+        let mut points = curve.iter().filter(|&&(_, time)| time > NEAR * bytes / REACHED);
+        let (x0, y0) = *points.next().unwrap_or(&curve[curve.len() - 1]);
+        match points.next() {
+            Some(&(x1, y1)) => (y0 + (y1 - y0) * (work - x0) / (x1 - x0)).max(0.0),
+            None => y0 * work / x0,
+        }
     }
 }
 
@@ -92,15 +226,24 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_told_apart() {
-        let times = Times { h200: &[(1.0, 10.0), (2.0, 20.0)], h100: &[(1.0, 12.0), (2.0, 25.0)] };
-        for (name, bandwidth, time) in [
-            ("NVIDIA H200", 0, 10.0),
-            ("NVIDIA H100 80GB HBM3", 0, 12.0),
-            ("NVIDIA L4", 245_000_000_000, 200.0),
-            ("?", 0, 10.0),
+    fn a_times_part_is_scaled_by_the_rate_that_sets_it() {
+        // 8 bytes take 2.4 us on an H200 if nothing else sets the time.
+        let times = Times(Bound::Floats, &[(10.0, 2.3), (50.0, 4.0), (100.0, 8.0)]);
+        let half = Machine { bandwidth: Machine::H200.bandwidth / 2.0, ..Machine::H200 };
+        let slow = Machine { floats: Machine::H200.floats / 4.0, ..Machine::H200 };
+        for (machine, work, us, bound) in [
+            (Machine::H200, 10.0, 2.3, Bound::Memory),
+            (Machine::H200, 100.0, 8.0, Bound::Floats),
+            (half, 10.0, 4.6, Bound::Memory),
+            (half, 50.0, 4.8, Bound::Memory),
+            (half, 100.0, 8.0, Bound::Floats),
+            // The arithmetic of 20 units takes 1.6 us.
+            (slow, 20.0, 6.4, Bound::Floats),
+            (slow, 100.0, 32.0, Bound::Floats),
         ] {
-            assert_eq!(times.on(&Machine::new(name, bandwidth, 0), 1.0).round(), time, "{name}");
+            let time = times.on(&machine, 8.0, work);
+            assert!((time.us - us).abs() < 1e-9, "{machine:?} {work}: {time:?}");
+            assert_eq!(time.bound, bound, "{machine:?} {work}");
         }
     }
 }

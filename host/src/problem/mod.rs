@@ -1,6 +1,7 @@
 //! Problems: the size, filter and machine that a kernel is prepared for.
 
 pub(crate) mod machine;
+pub(crate) mod model;
 pub(crate) mod rounding;
 
 use std::ops::Range;
@@ -120,6 +121,16 @@ impl Problem {
     /// Millions of results.
     pub(crate) fn millions(&self) -> f64 {
         self.width as f64 * self.height as f64 * self.planes as f64 / 1e6
+    }
+
+    /// Bytes that are read and written for a result, by a kernel that touches each pixel once.
+    pub(crate) fn bytes(&self) -> f64 {
+        (self.source.bytes() + self.target.bytes()) as f64
+    }
+
+    /// The same for a row pass and a column pass, with f32 between them.
+    pub(crate) fn bytes_of_passes(&self) -> f64 {
+        self.bytes() + (2 * size_of::<f32>()) as f64
     }
 
     /// How many taps there are.

@@ -75,6 +75,7 @@ impl Device {
 pub(in crate::gpu) enum DeviceAttribute {
     MaxGridDimY = 6,
     MaxPitch = 11,
+    ClockRate = 13,
     MultiprocessorCount = 16,
     MemoryClockRate = 36,
     GlobalMemoryBusWidth = 37,

@@ -14,7 +14,7 @@ use crate::kernels::prepared::Launcher;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::PassJob;
 use crate::problem::Problem;
-use crate::problem::machine::Machine;
+use crate::problem::machine::{Bound, Machine, Time};
 
 #[cfg(feature = "gpu")]
 use crate::spectrum::folded::LeftOut;
@@ -27,21 +27,21 @@ use super::tiling::{SpectraTable, Tiling, taps_of, tiles_of};
 
 /// The most pairs at a time: enough to fill a GPU, and few enough that nearly all their numbers
 /// stay in the level-2 cache.
-#[cfg(feature = "gpu")]
 const TOGETHER: u32 = 6;
 
-/// Microseconds for a million results.
-pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
+/// The time for a million results.
+pub(super) fn time(problem: &Problem, machine: &Machine) -> Time {
     let (shape, small) = (shape_of(problem, Large::SIDE), small(problem, 128));
     let (taps, size) =
         ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
     let split = Split::new(shape, small, taps, size, machine);
-    split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)
+    split.time * (1e6 / (f64::from(size.0) * f64::from(size.1)))
 }
 
-/// Microseconds for a column of pairs of tiles: for each pair, for the share of its rows that is
-/// read, and for the share that holds results. From an H200.
-fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
+/// The time of a column of pairs of tiles: in microseconds for each pair, for the share of its rows
+/// that is read, and for the share that holds results. If the level-2 cache does not hold the
+/// numbers of the pairs under way, they are written and read twice.
+fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine) -> Time {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
     const RESULTS: f64 = 5.5;
@@ -52,7 +52,11 @@ fn column(shape: TileShape, taps: (usize, usize), height: i32, machine: &Machine
     let (pairs, height) = ((f64::from(height) / tall).ceil(), f64::from(height) / stacked);
     let share = |lines: f64| lines / f64::from(Large::SIDE);
     let read = READ * share(height + pairs * f64::from(cut.rows - 1));
-    machine.slower() * f64::from(cut.count) * (PAIR * pairs + read + RESULTS * share(height))
+    let measured = f64::from(cut.count) * (PAIR * pairs + read + RESULTS * share(height));
+    let numbers = Large::NUMBERS as f64;
+    let fits = f64::from(TOGETHER) * numbers <= machine.l2_cache;
+    let moved = if fits { 0.0 } else { 4.0 * f64::from(cut.count) * pairs * numbers };
+    machine.time(Bound::Floats, moved / 1e6, measured)
 }
 
 /// How an image's columns are taken: large folded tiles, and other tiles for the columns that do
@@ -63,8 +67,8 @@ struct Split {
     whole: i32,
     /// How the others are taken, if there are any: stacked large tiles or folded small ones.
     rest: Option<Packing>,
-    /// Microseconds for a plane.
-    time: f64,
+    /// For a plane.
+    time: Time,
 }
 
 impl Split {
@@ -80,7 +84,7 @@ impl Split {
         let (across, _) = large.results(&large.cut(taps));
         let each = column(large, taps, height, machine);
         let columns = f64::from(width) / f64::from(across);
-        let all = Self { whole: width, rest: None, time: columns.ceil() * each };
+        let all = Self { whole: width, rest: None, time: each * columns.ceil() };
         let rest = width % across;
         if large.packing != Packing::Folded || rest == 0 {
             return all;
@@ -88,18 +92,18 @@ impl Split {
         let but_rest = |packing, time| Self {
             whole: width - rest,
             rest: Some(packing),
-            time: columns.floor() * each + time,
+            time: each * columns.floor() + time,
         };
         let stacked = TileShape { packing: Packing::Stacked, ..large };
         let stacked = (rest <= stacked.results(&stacked.cut(taps)).0)
             .then(|| but_rest(Packing::Stacked, column(stacked, taps, height, machine)));
         let results = f64::from(rest) * f64::from(height) / 1e6;
         let small = small
-            .map(|small| but_rest(Packing::Folded, results * tiles::time(small, taps, machine)));
+            .map(|small| but_rest(Packing::Folded, tiles::time(small, taps, machine) * results));
         [stacked, small]
             .into_iter()
             .flatten()
-            .fold(all, |best, other| if other.time < best.time { other } else { best })
+            .fold(all, |best, other| if other.time.us < best.time.us { other } else { best })
     }
 }
 

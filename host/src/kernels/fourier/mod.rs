@@ -13,6 +13,7 @@ use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large};
 use super::cost::{Cost, LAUNCH, stored};
 use super::prepared::{Kernel, Prepared};
 use super::uncertain::{estimates, goes_by_passes};
+use crate::problem::machine::Time;
 use crate::spectrum::folded::Packing;
 use crate::{Scalar, Variant, spectrum};
 use size::{is_large, largest, shape_of, small};
@@ -69,9 +70,9 @@ pub(super) static FOURIER: Kernel = Kernel {
         })
     },
     cost: |problem, machine| {
-        // The first tile, in us; and how many times as long stored pixels take: bytes made of
+        // The first tile; and how many times as long stored pixels take: bytes made of
         // bytes, and others.
-        const FIRST: f64 = 25.0;
+        const FIRST: Time = Time::start(25.0);
         const STORED: [f64; 2] = [1.07, 1.2];
         let each = if is_large(problem, machine) {
             large::time(problem, machine)
@@ -80,10 +81,10 @@ pub(super) static FOURIER: Kernel = Kernel {
             tiles::time(shape, (problem.cols, problem.rows), machine)
         };
         let slower = stored(problem, STORED[usize::from(!problem.makes_bytes())]);
-        let own = LAUNCH + FIRST + problem.millions() * slower * each;
+        let own = LAUNCH + FIRST + each * (problem.millions() * slower);
         let cost = Cost::of(Variant::Fourier, problem, own);
         // These sums leave many more results uncertain than others.
-        if problem.makes_bytes() { Cost { rank: cost.time, ..cost } } else { cost }
+        if problem.makes_bytes() { Cost { rank: cost.time.us, ..cost } } else { cost }
     },
     rule: |problem| {
         // Over equal pixels, a filter that keeps levels gives that value, which is never uncertain.

@@ -5,35 +5,28 @@ use gpu_kernels::entry::Entry;
 use gpu_kernels::kernels::fourier::{Parts, Tiled};
 
 use crate::kernels::prepared::Launcher;
-use crate::problem::machine::{Machine, Times};
+use crate::problem::machine::{Bound, Machine, Time, Times};
 
 #[cfg(feature = "gpu")]
 use super::tiling::{SpectraTable, Tiling, tiles_of};
 use crate::spectrum::folded::{Packing, TileShape};
 
-/// Microseconds for a million results.
-pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) -> f64 {
-    // The last of the H100's was timed on an H200 alone.
-    const PAIRS: Times = Times {
-        h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
-        h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
+/// The time for a million results.
+pub(super) fn time(shape: TileShape, taps: (usize, usize), machine: &Machine) -> Time {
+    const PAIRS: Times = Times(Bound::Floats, &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)]);
+    // Windows in parts: each part reads the sums again.
+    const PLANAR: Times = Times(
+        Bound::Floats,
+        &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+    );
+    const FOLDED: Times = Times(Bound::Floats, &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)]);
+    // Only bytes are folded; others are f32 or smaller.
+    let (times, bytes) = match shape.cut(taps).count {
+        _ if shape.packing == Packing::Folded => (FOLDED, 2.0),
+        1 => (PAIRS, 8.0),
+        _ => (PLANAR, 8.0),
     };
-    // Windows in parts: each part reads the sums again; from an H200 alone.
-    const PLANAR: Times = Times {
-        h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
-        h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
-    };
-    // From an H200 alone.
-    const FOLDED: Times = Times {
-        h200: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)],
-        h100: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)],
-    };
-    let times = match shape.cut(taps).count {
-        _ if shape.packing == Packing::Folded => FOLDED,
-        1 => PAIRS,
-        _ => PLANAR,
-    };
-    times.on(machine, shape.transformed(taps))
+    times.on(machine, bytes, shape.transformed(taps))
 }
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use gpu_kernels::kernels::fourier::lines::{COLUMNS, ROWS};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::lines::{LineEntry, LineKernel, Lines, Marks, Sum};
 
-use super::cost::{Cost, LAUNCH};
+use super::cost::{Cost, LAUNCH, exact_passes_of};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::prepared::{PassJob, Tiles};
@@ -25,6 +25,7 @@ use crate::filter::Fact;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
+use crate::problem::machine::{Bound, Time};
 use crate::{Filter, Variant, Why};
 pub(crate) use errors::error;
 #[cfg(feature = "gpu")]
@@ -41,23 +42,23 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         LinePasses::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
     },
     cost: |problem, machine| {
-        /// Microseconds for the second launch and for one tile of each pass: 2048x2048 f32, H200.
-        const SECOND: f64 = 20.0;
+        /// The second launch, and one tile of each pass: 2048x2048 f32.
+        const SECOND: Time = Time::start(20.0);
         /// The time of f32 and 16 bits relative to that of bytes. Measured on an H200 for sigma 16
         /// to 200 of 8192x8192.
         const STORED: f64 = 1.15;
         let Ok(passes) = LinePasses::find(problem) else { return Cost::DECLINED };
         let resolving = match problem.numbers.lines {
-            Some(error) if problem.makes_bytes() => resolving(problem, passes.terms, error),
-            _ => 0.0,
+            Some(error) if problem.makes_bytes() => resolving(problem, error),
+            _ => Time::start(0.0),
         };
         // Bytes pair rows, other types pair tiles.
         let together = if problem.makes_bytes() { 1 } else { 2 };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width, together);
         let columns = passes.columns.time_over(problem.height, 1) * passes.slower_columns(problem);
         let passes = if problem.makes_bytes() { 1.0 } else { STORED } * (rows + columns);
-        let each = passes + resolving;
-        Cost::of_bytes(LAUNCH + machine.slower() * (problem.millions() * each + SECOND))
+        let passes = machine.time(Bound::Floats, problem.bytes_of_passes(), passes);
+        Cost::of_bytes(LAUNCH + SECOND + (passes + resolving) * problem.millions())
     },
     rule: |problem| match problem.makes_bytes() && problem.rounding.is_none() {
         false => Ok(()),
@@ -65,14 +66,12 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
     },
 };
 
-/// Microseconds for the uncertain results among a million bytes, from sums with this error. Either
-/// each is resolved, or exact passes compute all: the faster counts.
-fn resolving(problem: &Problem, terms: usize, error: f64) -> f64 {
+/// The uncertain results among a million bytes, from sums with this error. Either each is resolved,
+/// or exact passes compute all: the faster counts.
+fn resolving(problem: &Problem, error: f64) -> Time {
     let share = 2.0 * error;
     match problem.numbers.few {
-        Some(few) => {
-            uncertain::exact_passes(terms, problem.cols, problem.rows) * (share / few).min(1.0)
-        }
+        Some(few) => exact_passes_of(problem) * (share / few).min(1.0),
         None => uncertain::resolving(problem, share),
     }
 }
