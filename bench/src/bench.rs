@@ -10,7 +10,7 @@ use apron::gpu::Gpu;
 use apron::{Accuracy, Border, Device, Error, Family, Image, Plan, Scalar, Step, Variant, f16};
 use oracle::Order;
 
-use crate::cases::{Case, Class, Form, Random, Stored, Suite, cases};
+use crate::cases::{Case, Class, Form, Random, Suite, cases};
 use crate::contest::{Contender, Entry, Must, OnCpu, OnGpu, Problem};
 use crate::linked::{Beside, Linked, linked};
 use crate::measure::Turn;
@@ -169,29 +169,29 @@ pub fn run(options: &Options) -> Result<()> {
             let peers = if gpu.is_none() { peers.as_mut() } else { None };
             let with_linked = options.peers && gpu.is_none();
             let rows = match case.stored {
-                Stored::U8 => bench.on_cpu::<u8>(peers, with_linked, &mut report.skipped),
-                Stored::F32 => bench.on_cpu::<f32>(peers, with_linked, &mut report.skipped),
+                Scalar::U8 => bench.on_cpu::<u8>(peers, with_linked, &mut report.skipped),
+                Scalar::F32 => bench.on_cpu::<f32>(peers, with_linked, &mut report.skipped),
                 // Only pictures in a GPU's memory have these types.
-                Stored::U16 | Stored::F16 => Ok(Vec::new()),
+                Scalar::U16 | Scalar::F16 => Ok(Vec::new()),
             };
             report.rows.extend(rows.with_context(context)?);
         }
         if let Some((ordinal, gpu)) = &gpu {
             let (peers, skipped) = (peers.as_mut(), &mut report.skipped);
             let rows = match (case.suite, case.stored, case.target) {
-                (Suite::Pictures | Suite::Wide, Stored::U8, Stored::U8) => {
+                (Suite::Pictures | Suite::Wide, Scalar::U8, Scalar::U8) => {
                     bench.pictures::<u8, u8>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures | Suite::Wide, Stored::U8, _) => {
+                (Suite::Pictures | Suite::Wide, Scalar::U8, _) => {
                     bench.pictures::<u8, f32>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures | Suite::Wide, Stored::U16, _) => {
+                (Suite::Pictures | Suite::Wide, Scalar::U16, _) => {
                     bench.pictures::<u16, u16>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures | Suite::Wide, Stored::F16, _) => {
+                (Suite::Pictures | Suite::Wide, Scalar::F16, _) => {
                     bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped)
                 }
-                (Suite::Pictures | Suite::Wide, Stored::F32, _) => {
+                (Suite::Pictures | Suite::Wide, Scalar::F32, _) => {
                     bench.pictures::<f32, f32>(*ordinal, gpu, peak, peers, skipped)
                 }
                 _ => bench.on_gpu(*ordinal, gpu, peak, peers, skipped),
@@ -423,7 +423,7 @@ impl Bench<'_> {
         contest.enter(CHOSEN.to_owned(), builder().build()?, None)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
         // Bytes are exact, and means are sums, whatever the accuracy is.
-        if case.suite == Suite::Wide && case.stored != Stored::U8 && case.form != Form::Mean {
+        if case.suite == Suite::Wide && case.stored != Scalar::U8 && case.form != Form::Mean {
             let range = Some(Accuracy::Range);
             contest.enter(OF_RANGE.to_owned(), builder().accuracy(range).build()?, range)?;
             labels.push(Label { who: Who::Apron, class, steps: 0 });
@@ -433,7 +433,7 @@ impl Bench<'_> {
         let others = Variant::all().filter(|variant| all && FAST.contains(variant));
         // All taps of a product in integers (`Matrix`) may be faster than its row and its column.
         // Spectra give the CPU's values for bytes alone.
-        let of_bytes = (case.stored, case.target) == (Stored::U8, Stored::U8);
+        let of_bytes = (case.stored, case.target) == (Scalar::U8, Scalar::U8);
         let fits = |variant: &Variant| match variant {
             Variant::Matrix => true,
             Variant::SpectraPasses => of_bytes && class == Class::Pair,
@@ -514,8 +514,8 @@ mod tests {
             width: 160,
             height: 48,
             channels: 1,
-            stored: Stored::F32,
-            target: Stored::F32,
+            stored: Scalar::F32,
+            target: Scalar::F32,
             taps: 5,
             form: Form::Product,
             goals: [None; 2],

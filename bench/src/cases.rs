@@ -1,6 +1,6 @@
 //! The benchmark's problems, with their expected results and the goals for their times.
 
-use apron::{Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
+use apron::{Family, Filter, Gradient, Pixel, Result, Scalar, Shape, Step, f16};
 
 /// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,9 +16,9 @@ pub struct Case {
     /// Values in a pixel.
     pub channels: usize,
     /// How a value is stored.
-    pub stored: Stored,
+    pub stored: Scalar,
     /// How a result is stored.
-    pub target: Stored,
+    pub target: Scalar,
     /// Tap columns and rows.
     pub taps: usize,
     /// How the taps are made.
@@ -42,19 +42,6 @@ pub enum Suite {
     Pictures,
     /// As [`Suite::Pictures`], under wide filters.
     Wide,
-}
-
-/// How a channel's value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// 8-bit integers.
-    U8,
-    /// 16-bit integers.
-    U16,
-    /// 16-bit floats.
-    F16,
-    /// 32-bit floats.
-    F32,
 }
 
 /// How a filter's taps are made.
@@ -145,32 +132,32 @@ const CPU_TAPS: [usize; 6] = [3, 5, 7, 9, 17, 31];
 
 /// One row of the second table: stored type, channels, form, goals as fractions of OpenCV's time,
 /// checksums.
-type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
+type CpuRow = (Scalar, usize, Form, [f64; 6], [Option<u64>; 6]);
 
 /// The second table, with the wide Gaussians. All images have 2048x2048 pixels.
 #[rustfmt::skip]
 const CPU: &[CpuRow] = &[
-    (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [
+    (Scalar::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [
         Some(0x2797_8a29_d2f0_49be), Some(0x3024_52f8_228a_d175), Some(0x439f_19d0_ad0a_a197),
         Some(0xceb9_6999_07de_1da4), Some(0x7fdf_1975_5c96_4756), Some(0xc852_1af3_0935_10a5),
     ]),
-    (Stored::F32, 1, Form::Product, [0.7, 0.7, 0.6, 0.6, 0.7, 0.8], [
+    (Scalar::F32, 1, Form::Product, [0.7, 0.7, 0.6, 0.6, 0.7, 0.8], [
         Some(0xdded_6048_ac3d_9ab8), Some(0x9a34_8965_7050_bb11), Some(0xa026_eff0_a8a9_0eed),
         Some(0xa432_d3b8_f11f_30a5), Some(0x713b_fbf9_3061_da27), Some(0xde39_6e0d_4f3c_6f93),
     ]),
-    (Stored::U8, 1, Form::Random, [0.8, 0.5, 0.4, 0.3, 0.2, 0.5], [
+    (Scalar::U8, 1, Form::Random, [0.8, 0.5, 0.4, 0.3, 0.2, 0.5], [
         Some(0x5105_47c6_7039_fbd7), Some(0x898f_be92_2ed2_c620), Some(0x2cef_6655_710a_7238),
         Some(0xb46b_b1c9_9033_ec8a), Some(0x1027_6fd7_259a_d127), Some(0x8a51_55cf_0922_43a2),
     ]),
-    (Stored::U8, 1, Form::Gaussian, [1.0, 1.0, 1.0, 1.0, 0.8, 0.5], [
+    (Scalar::U8, 1, Form::Gaussian, [1.0, 1.0, 1.0, 1.0, 0.8, 0.5], [
         Some(0xdb73_e832_d4b4_4e15), Some(0x5b99_e564_bbd3_561b), Some(0xa13c_5c27_89d6_ec63),
         Some(0x4a48_60a4_aefd_67f7), Some(0xdddc_febd_5bab_4fea), Some(0x6d47_a6da_b3a2_e33a),
     ]),
-    (Stored::U8, 3, Form::Random, [0.7, 0.5, 0.4, 0.3, 0.2, 0.5], [
+    (Scalar::U8, 3, Form::Random, [0.7, 0.5, 0.4, 0.3, 0.2, 0.5], [
         Some(0x74ca_63bc_cbe8_e8f7), Some(0x3278_255e_5a51_3f95), Some(0xdc6a_d773_f9a7_78a8),
         Some(0x585d_36a9_3cdc_cc7b), Some(0x8302_a3fb_1b11_437a), Some(0x6058_9eb2_713b_baeb),
     ]),
-    (Stored::U8, 3, Form::Gaussian, [0.8, 0.7, 0.8, 0.7, 0.6, 0.5], [
+    (Scalar::U8, 3, Form::Gaussian, [0.8, 0.7, 0.8, 0.7, 0.6, 0.5], [
         Some(0x1395_5335_d409_0474), Some(0x9bae_36b7_af5b_43c1), Some(0x5ae4_4115_84e6_038b),
         Some(0xcc0b_4fd7_757f_a67c), Some(0x9a77_cf3a_74ce_e269), Some(0x96e6_0ba8_fc43_85a3),
     ]),
@@ -183,21 +170,21 @@ const CPU_WIDE_TAPS: [usize; 3] = [161, 401, 801];
 /// The wide Gaussians' stored types and channels, with the goal as a fraction of OpenCV's time, and
 /// checksums.
 #[rustfmt::skip]
-const CPU_WIDE: [(Stored, usize, f64, [u64; 3]); 3] = [
-    (Stored::F32, 1, 0.5, [
+const CPU_WIDE: [(Scalar, usize, f64, [u64; 3]); 3] = [
+    (Scalar::F32, 1, 0.5, [
         0x1d43_1680_c64e_5e46, 0xaac5_9f90_c007_9ff8, 0xed7a_3714_6c2f_58df,
     ]),
-    (Stored::U8, 1, 0.5, [
+    (Scalar::U8, 1, 0.5, [
         0xf13c_c601_4d1c_b165, 0xff6a_5298_db7e_8ddd, 0x980b_ce87_8aee_6e86,
     ]),
-    (Stored::U8, 3, 0.5, [
+    (Scalar::U8, 3, 0.5, [
         0xbba0_a20c_dd02_8659, 0x018a_b531_757f_bb00, 0x8c57_d5d0_0e05_36e2,
     ]),
 ];
 
 /// Rows of the third table that share an image: (images, columns and rows of each), (stored type,
 /// channels, type of the results), filters.
-type Pictures = ((usize, usize, usize), (Stored, usize, Stored), &'static [(Form, usize)]);
+type Pictures = ((usize, usize, usize), (Scalar, usize, Scalar), &'static [(Form, usize)]);
 
 /// The filters of the large pictures of bytes.
 const ALL_FILTERS: &[(Form, usize)] = &[
@@ -238,37 +225,37 @@ const BATCH_FILTERS: &[(Form, usize)] =
     &[(Form::Random, 3), (Form::Random, 5), (Form::Gaussian, 17)];
 
 const PICTURES: &[Pictures] = &[
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), ALL_FILTERS),
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_FILTERS),
-    ((1, 2048, 2048), (Stored::U8, 1, Stored::U8), &[(Form::Random, 17)]),
-    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
-    ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
-    ((1, 8192, 8192), (Stored::F32, 3, Stored::F32), &[(Form::Random, 5), (Form::Gaussian, 17)]),
-    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
-    ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
+    ((1, 8192, 8192), (Scalar::U8, 1, Scalar::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Scalar::U8, 1, Scalar::U8), WIDE_FILTERS),
+    ((1, 2048, 2048), (Scalar::U8, 1, Scalar::U8), &[(Form::Random, 17)]),
+    ((1, 8192, 8192), (Scalar::U8, 3, Scalar::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Scalar::U8, 4, Scalar::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Scalar::F32, 3, Scalar::F32), &[(Form::Random, 5), (Form::Gaussian, 17)]),
+    ((1, 8192, 8192), (Scalar::U16, 1, Scalar::U16), &[(Form::Random, 5)]),
+    ((1, 8192, 8192), (Scalar::F16, 1, Scalar::F16), &[(Form::Random, 5)]),
     (
         (1, 8192, 8192),
-        (Stored::U8, 1, Stored::F32),
+        (Scalar::U8, 1, Scalar::F32),
         &[(Form::Random, 3), (Form::Sobel, 3), (Form::Gradient, 3)],
     ),
     (
         (1, 6000, 4000),
-        (Stored::U8, 3, Stored::U8),
+        (Scalar::U8, 3, Scalar::U8),
         &[(Form::Gaussian, 17), (Form::Unsharp, 17), (Form::Unsharp, 81)],
     ),
-    ((1, 1920, 1080), (Stored::U8, 3, Stored::U8), FRAME_FILTERS),
-    ((1, 4000, 3000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17)]),
-    ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
+    ((1, 1920, 1080), (Scalar::U8, 3, Scalar::U8), FRAME_FILTERS),
+    ((1, 4000, 3000), (Scalar::U8, 3, Scalar::U8), &[(Form::Gaussian, 17)]),
+    ((64, 1920, 1080), (Scalar::U8, 3, Scalar::U8), BATCH_FILTERS),
 ];
 
 /// Rows of the fourth table.
 const WIDE: &[Pictures] = &[
-    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::F32, 3, Stored::F32), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), WIDE_BLURS),
-    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), MEANS),
+    ((1, 8192, 8192), (Scalar::F32, 1, Scalar::F32), WIDE_BLURS),
+    ((1, 8192, 8192), (Scalar::F32, 3, Scalar::F32), WIDE_BLURS),
+    ((1, 8192, 8192), (Scalar::U16, 1, Scalar::U16), WIDE_BLURS),
+    ((1, 8192, 8192), (Scalar::U8, 1, Scalar::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Scalar::U8, 3, Scalar::U8), WIDE_BLURS),
+    ((1, 8192, 8192), (Scalar::F32, 1, Scalar::F32), MEANS),
 ];
 
 /// Means of wide windows.
@@ -282,8 +269,8 @@ pub fn cases() -> Vec<Case> {
         width,
         height,
         channels,
-        stored: Stored::F32,
-        target: Stored::F32,
+        stored: Scalar::F32,
+        target: Scalar::F32,
         taps,
         form,
         goals,
@@ -419,27 +406,6 @@ impl Form {
             }
             Self::Sobel | Self::Gradient => Filter::sobel_x_sized(taps),
             Self::Mean => Filter::box_filter(taps, taps),
-        }
-    }
-}
-
-impl Stored {
-    /// The name in tables and files, as Rust and NumPy's `dtype` letters spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::F16 => "f16",
-            Self::F32 => "f32",
-        }
-    }
-
-    /// Bytes of one value.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::U8 => 1,
-            Self::U16 | Self::F16 => 2,
-            Self::F32 => 4,
         }
     }
 }

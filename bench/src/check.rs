@@ -145,9 +145,9 @@ mod tests {
     use apron::{Device, Plan};
 
     use super::*;
-    use crate::cases::{Case, Form, Stored, Suite};
+    use crate::cases::{Case, Form, Suite};
 
-    fn case(channels: usize, stored: Stored, form: Form) -> Case {
+    fn case(channels: usize, stored: Scalar, form: Form) -> Case {
         let (width, height, taps) = (67, 41, 5);
         Case {
             suite: Suite::Cpu,
@@ -179,10 +179,10 @@ mod tests {
         for form in [Form::Random, Form::Product, Form::Gaussian] {
             for channels in [1, 3] {
                 let (filter, src, dst) =
-                    run::<u8>(&case(channels, Stored::U8, form), Border::Reflect101);
+                    run::<u8>(&case(channels, Scalar::U8, form), Border::Reflect101);
                 spots(&filter, Border::Reflect101, &src, &dst, 0.0).unwrap();
                 let (filter, src, dst) =
-                    run::<f32>(&case(channels, Stored::F32, form), Border::Reflect101);
+                    run::<f32>(&case(channels, Scalar::F32, form), Border::Reflect101);
                 spots(&filter, Border::Reflect101, &src, &dst, 0.0).unwrap();
             }
         }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_wrong_pixel_does_not_pass() {
         let (filter, src, dst) =
-            run::<f32>(&case(1, Stored::F32, Form::Product), Border::Reflect101);
+            run::<f32>(&case(1, Scalar::F32, Form::Product), Border::Reflect101);
         for wrong in [0, 66, 67 * 40, 67 * 41 - 1] {
             let mut pixels = dst.as_slice().to_vec();
             pixels[wrong] += 1e-3;
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_wrong_byte_does_not_pass() {
         let (filter, src, dst) =
-            run::<u8>(&case(1, Stored::U8, Form::Gaussian), Border::Reflect101);
+            run::<u8>(&case(1, Scalar::U8, Form::Gaussian), Border::Reflect101);
         let mut pixels = dst.as_slice().to_vec();
         pixels[66] ^= 1;
         let changed = Image::from_vec(pixels, 67, 41, 1).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     fn a_border_taken_for_another_does_not_pass() {
         for channels in [1, 3] {
             let (filter, src, dst) =
-                run::<u8>(&case(channels, Stored::U8, Form::Random), Border::Reflect);
+                run::<u8>(&case(channels, Scalar::U8, Form::Random), Border::Reflect);
             assert!(spots(&filter, Border::Reflect101, &src, &dst, 0.0).is_err());
         }
     }
@@ -237,7 +237,7 @@ mod tests {
             Border::Keep,
         ];
         for computed in borders {
-            let (filter, src, dst) = run::<f32>(&case(3, Stored::F32, Form::Random), computed);
+            let (filter, src, dst) = run::<f32>(&case(3, Scalar::F32, Form::Random), computed);
             for checked in borders {
                 let passes = spots(&filter, checked, &src, &dst, 0.0).is_ok();
                 assert_eq!(passes, checked == computed, "{computed} as {checked}");
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn nan_is_no_small_difference() {
-        let (_, _, dst) = run::<f32>(&case(1, Stored::F32, Form::Random), Border::Reflect101);
+        let (_, _, dst) = run::<f32>(&case(1, Scalar::F32, Form::Random), Border::Reflect101);
         let mut pixels = dst.as_slice().to_vec();
         pixels[100] = f32::NAN;
         assert!(near(&Image::from_vec(pixels, 67, 41, 1).unwrap(), &dst, 1e9).is_err());
@@ -257,7 +257,7 @@ mod tests {
     fn checksums_are_the_same_everywhere() {
         // The bits of seeded pixels and of both families' results, on any machine.
         let results = [Form::Random, Form::Product]
-            .map(|form| sum(&run::<f32>(&case(1, Stored::F32, form), Border::Reflect101).2));
+            .map(|form| sum(&run::<f32>(&case(1, Scalar::F32, form), Border::Reflect101).2));
         assert_eq!(results, [0x82e6_04ab_a88d_01ff, 0xafaa_d259_b7f9_591a]);
     }
 }

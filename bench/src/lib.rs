@@ -22,6 +22,7 @@
 //! it.
 
 pub mod bench;
+pub mod bound;
 pub mod cases;
 mod chart;
 mod charts;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, cliffs, cores, flow, ladder, plan};
+use apron_bench::{bench, bound, cliffs, cores, flow, ladder, plan};
 use clap::{Parser, Subcommand};
 
 /// Benchmark of apron.
@@ -21,6 +21,8 @@ enum Command {
     Flow(flow::Options),
     /// Measure a list of jobs beside the times that plans predict for them.
     Plan(plan::Options),
+    /// Calculate the benchmark's rows for GPUs that are not here.
+    Bound(bound::Options),
     /// Measure 8-bit results beside f32 results: finds filters, sizes and contents for which they
     /// are slow.
     Cliffs(cliffs::Options),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Flow(options) => flow::run(&options),
         Command::Plan(options) => plan::run(&options),
+        Command::Bound(options) => bound::run(&options),
         Command::Cliffs(options) => cliffs::run(&options),
         Command::Cores(options) => cores::run(&options),
         Command::Ladder(options) => ladder::run(&options),

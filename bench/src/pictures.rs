@@ -212,14 +212,14 @@ pub(crate) fn batch(
 
 #[cfg(test)]
 mod tests {
-    use apron::f16;
+    use apron::{Scalar, f16};
 
     use super::*;
-    use crate::cases::{Form, Stored, Suite};
+    use crate::cases::{Form, Suite};
 
     fn case(
         images: usize,
-        (stored, channels, target): (Stored, usize, Stored),
+        (stored, channels, target): (Scalar, usize, Scalar),
         form: Form,
     ) -> Case {
         Case {
@@ -260,19 +260,19 @@ mod tests {
     fn every_type_of_picture_has_a_result_to_compare_with() {
         let types = |stored, channels| (stored, channels, stored);
         for channels in [1, 3, 4] {
-            expected::<u8, u8>(&case(1, types(Stored::U8, channels), Form::Random));
-            expected::<u8, u8>(&case(1, types(Stored::U8, channels), Form::Gaussian));
+            expected::<u8, u8>(&case(1, types(Scalar::U8, channels), Form::Random));
+            expected::<u8, u8>(&case(1, types(Scalar::U8, channels), Form::Gaussian));
         }
-        expected::<u16, u16>(&case(1, types(Stored::U16, 1), Form::Random));
-        expected::<f16, f16>(&case(1, types(Stored::F16, 1), Form::Random));
-        expected::<u8, f32>(&case(1, (Stored::U8, 3, Stored::F32), Form::Gradient));
-        let signed = expected::<u8, f32>(&case(1, (Stored::U8, 1, Stored::F32), Form::Sobel));
+        expected::<u16, u16>(&case(1, types(Scalar::U16, 1), Form::Random));
+        expected::<f16, f16>(&case(1, types(Scalar::F16, 1), Form::Random));
+        expected::<u8, f32>(&case(1, (Scalar::U8, 3, Scalar::F32), Form::Gradient));
+        let signed = expected::<u8, f32>(&case(1, (Scalar::U8, 1, Scalar::F32), Form::Sobel));
         assert!(signed.as_slice().iter().any(|&value| value < 0.0));
     }
 
     #[test]
     fn each_picture_of_a_batch_is_filtered_by_itself() {
-        let batch = case(3, (Stored::U8, 3, Stored::U8), Form::Random);
+        let batch = case(3, (Scalar::U8, 3, Scalar::U8), Form::Random);
         let found = expected::<u8, u8>(&batch);
         let filter = batch.filter().unwrap();
         let src = Image::from_vec(batch.pixels::<u8>(), batch.width, batch.rows(), batch.channels)

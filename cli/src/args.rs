@@ -155,6 +155,11 @@ pub(crate) struct FilterArgs {
     )]
     pub(crate) border: Border,
 
+    /// Filter along the slices of a stack, too: an array with --axes zyx, or the pages of a TIFF. By
+    /// the column of the filter's taps, or of another filter where slices lie further apart
+    #[arg(long, value_name = "NAME[:K=V,..]", num_args = 0..=1, require_equals = true, help_heading = "Filter")]
+    pub(crate) volume: Option<Option<Step>>,
+
     /// Picture of the known pixels, as large as IN: 0 is unknown, the greatest integer or 1 is
     /// known, and values between weigh. Results come from the known pixels alone. It is grey, or
     /// has IN's channels
@@ -307,7 +312,7 @@ Examples:
   apron filter heat.npy full.npy --filter gaussian:3 --nan fill
   apron filter dem.tif smooth.tif --filter gaussian:2 --nan ignore --border none
   apron filter photo.png out.png --filter gaussian:8 --mask mask.png
-  apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
+  apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2 --volume=gaussian:1
   ffmpeg -i in.mp4 -f yuv4mpegpipe - | apron filter - - --filter gaussian:2 | ffmpeg -i - out.mp4
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 

@@ -27,6 +27,7 @@ use crate::replace::clean_up_on_signals;
 use crate::scaling::{Cut, Scaling, is_integer, may_give_nan, nans, white};
 use crate::steps;
 use crate::task::Task;
+use crate::volume::Volume;
 use crate::{codec, files, frames, stream, video};
 
 /// The outcome for a picture that did not fail.
@@ -55,6 +56,11 @@ pub(crate) fn run(mut args: Box<FilterArgs>) -> Result {
     if args.every_frame && !jobs.iter().any(streams) {
         return Err(Failure::usage(
             "--every-frame is for frames: y4m video, pipes and --frames; leave it out",
+        ));
+    }
+    if args.volume.is_some() && jobs.iter().any(streams) {
+        return Err(Failure::usage(
+            "--volume is for files of slices: leave it out for y4m video, pipes and --frames",
         ));
     }
     let bar = match &*jobs {
@@ -97,6 +103,7 @@ pub(crate) fn run(mut args: Box<FilterArgs>) -> Result {
         pipeline: &pipeline,
         lights: Mutex::default(),
         mask: masks::load(&args)?,
+        volume: Volume::new(&args, &steps)?,
         differs,
         is_angle,
         bar: &bar,
@@ -334,6 +341,10 @@ impl Task<'_> {
             document.notes.drain(before..).for_each(|text| note(notes, text));
         }
         format.check_pages(&document).map_err(|reason| Failure::at(&job.output, reason))?;
+        if let Some(volume) = &self.volume {
+            document = volume.filter(document, job)?;
+            ran.push(volume.ran());
+        }
         document.map(|page| self.page(page, job, format, (&mut *notes, &mut *ran)))
     }
 
@@ -386,7 +397,7 @@ impl Task<'_> {
         if self.steps.len() > 1 {
             return Ok(None);
         }
-        if args.channels.is_some() {
+        if args.channels.is_some() || self.volume.is_some() {
             return Ok(None);
         }
         let Some(array) =
@@ -444,7 +455,7 @@ impl Task<'_> {
             let checked = format.check(scalar, colours, extras);
             checked.map_err(|reason| Failure::at(&job.output, reason))
         };
-        let source = page.pixels.scalar();
+        let source = page.scalar();
         let chosen = args.channels.as_ref().map(|chosen| chosen.of(&page));
         let Some(chosen) = chosen.filter(|chosen| chosen.contains(&false)) else {
             let (channels, colours) = (page.pixels.shape().channels, page.colours());
@@ -505,7 +516,7 @@ impl Task<'_> {
             return Err(fail("--linear is for grey and RGB, and this is CMYK: write a format without inks, such as png".to_owned()));
         }
         let pipeline = &self.pipeline_of(&page.meta).map_err(fail)?;
-        let source = page.pixels.scalar();
+        let source = page.scalar();
         let target = args.output_type.unwrap_or(source);
         let (by_alpha, said) = format.meets(&meaning);
         let (finish, scaled) = args
@@ -612,7 +623,7 @@ impl Task<'_> {
         if finish.is_some() || target != source || stored != page.stored {
             meta.values_changed();
         }
-        Ok(Picture { pixels: result, stored, extras, named, meta, ..page })
+        Ok(Picture { pixels: result, stored, sums_of: None, extras, named, meta, ..page })
     }
 }
 

@@ -39,6 +39,7 @@ mod taps;
 mod taps_file;
 mod task;
 mod video;
+mod volume;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -238,6 +238,8 @@ pub(crate) struct Picture {
     pub(crate) channel_axis: bool,
     /// The type in the file, if kernels do not take it. The pixels are then in f64.
     pub(crate) stored: Option<Stored>,
+    /// The type that the pixels had, if they are sums by now.
+    pub(crate) sums_of: Option<Scalar>,
     /// The time for which an animation shows the picture, in milliseconds.
     pub(crate) delay: Option<f64>,
     /// The channels of an OpenEXR file that these are; empty for all other formats.
@@ -255,10 +257,16 @@ impl Picture {
             extras,
             channel_axis,
             stored: None,
+            sums_of: None,
             delay: None,
             named: Vec::new(),
             meta: Meta::default(),
         }
+    }
+
+    /// The type of the results, unless another one is asked for.
+    pub(crate) fn scalar(&self) -> Scalar {
+        self.sums_of.unwrap_or(self.pixels.scalar())
     }
 
     /// A description such as "512x512 RGB u8".

@@ -12,6 +12,7 @@ use crate::formats::FileFormat;
 use crate::jobs::Job;
 use crate::masks::MaskImage;
 use crate::notes::Notes;
+use crate::volume::Volume;
 use crate::{replace, stream};
 
 /// The work on every picture.
@@ -24,6 +25,8 @@ pub(crate) struct Task<'a> {
     pub(crate) lights: Mutex<Vec<(Light, Arc<Pipeline>)>>,
     /// Which pixels of every picture are known.
     pub(crate) mask: Option<MaskImage>,
+    /// The pass along the slices of volumes.
+    pub(crate) volume: Option<Volume>,
     /// Whether the last filter is a derivative: results below 0 are as likely as above 0.
     pub(crate) differs: bool,
     /// Whether the last step computes angles.

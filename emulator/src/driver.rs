@@ -813,12 +813,12 @@ fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
         11 => settings.pitch,
         12 => 65536,
         // Clock, in kHz.
-        13 => 1_000_000,
+        13 => 1000 * settings.clock,
         16 => settings.multiprocessors,
         // Memory: clock in kHz, bus width in bits, bytes of L2 cache.
-        36 => 1_000_000,
+        36 => settings.bandwidth * (1_000_000 / 16),
         37 => 64,
-        38 => 1 << 20,
+        38 => settings.cache,
         39 => 2048,
         75 => settings.arch / 10,
         76 => settings.arch % 10,

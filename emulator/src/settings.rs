@@ -10,6 +10,11 @@ pub(crate) struct Settings {
     /// Compute capability, as 10 * major + minor.
     pub(crate) arch: u32,
     pub(crate) multiprocessors: u32,
+    /// The multiprocessors' clock in MHz, and the memory's rate in GB/s, that it reports.
+    pub(crate) clock: u32,
+    pub(crate) bandwidth: u32,
+    /// Bytes of level-2 cache that it reports.
+    pub(crate) cache: u32,
     /// Bytes of device memory.
     pub(crate) memory: usize,
     /// Most bytes of shared memory that a block can have.
@@ -81,6 +86,9 @@ impl Settings {
             devices: 1,
             arch: 90,
             multiprocessors: 2,
+            clock: 1000,
+            bandwidth: 16,
+            cache: 1 << 20,
             memory: 1 << 30,
             shared: 0,
             pitch: i32::MAX as u32,
@@ -103,6 +111,12 @@ impl Settings {
                 "devices" => settings.devices = number(value)?,
                 "arch" => settings.arch = number(value)?,
                 "multiprocessors" => settings.multiprocessors = number(value)?,
+                "clock" => settings.clock = number(value)?,
+                "bandwidth" => settings.bandwidth = number(value)?,
+                "cache" => {
+                    settings.cache =
+                        bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?
+                }
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
                 "shared" => {
                     settings.shared =

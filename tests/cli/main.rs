@@ -21,6 +21,7 @@ mod steps;
 mod tool;
 mod values;
 mod video;
+mod volume;
 mod wide;
 
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         places::trials(),
         values::trials(),
         video::trials(&ffmpeg),
+        volume::trials(),
         wide::trials(&judges),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),

@@ -1,7 +1,8 @@
 //! The GPU's tests on the emulator. This program runs again as a process of its own, with a driver
 //! in software.
 //!
-//! `emulated::suite` must find no error and launch every kernel. `emulated::catches` must find an
+//! `emulated::suite` must find no error and launch every kernel. `emulated::chooses` does so for what
+//! a plan chooses on each model of GPU that has a name. `emulated::catches` must find an
 //! injected fault, and name it and its place. `emulated::survives` makes the driver fail in the
 //! middle of a job.
 
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use apron::GpuModel;
 use conformance::built;
 use libtest_mimic::{Failed, Trial};
 
@@ -31,6 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test(format!("emulated::catches::{name}{stepping}::{family}"), || caught(control))
     });
     trials.extend(catches);
+    let chooses = GpuModel::ALL
+        .map(|gpu| Trial::test(format!("emulated::chooses::{gpu}"), move || chooses(&gpu)));
+    trials.extend(chooses);
     #[cfg(feature = "gpu")]
     trials.extend(survival::trials());
     trials.into_iter().map(|trial| trial.with_ignored_flag(!present)).collect()
@@ -118,6 +123,22 @@ fn suite() -> Result<(), Failed> {
     } else {
         Err(format!("never launched in the emulator: {missing:?}").into())
     }
+}
+
+/// What a plan chooses on this model of GPU is launched there, and right.
+fn chooses(gpu: &GpuModel) -> Result<(), Failed> {
+    let GpuModel { capability: (major, minor), multiprocessors, shared_memory, .. } = gpu;
+    let settings = format!(
+        "arch={major}{minor},multiprocessors={multiprocessors},shared={shared_memory},\
+         clock={:.0},bandwidth={:.0},cache={},memory=4GiB,",
+        gpu.clock / 1e6,
+        gpu.bandwidth / 1e9,
+        gpu.l2_cache,
+    );
+    let folder = tempfile::tempdir()?;
+    Ok(run(&folder.path().join("launches"), &settings, |command| {
+        command.args(["plan::choice::gpu"]).env("APRON_CONFORMANCE", "small")
+    })?)
 }
 
 /// A run that must find no error. It writes the kernels that it launches to a file.

@@ -40,7 +40,8 @@ enum Task {
     /// `bench ladder`: the kernels of five documents on convolution, step by step. `bench flow`:
     /// from host memory to host memory; with --auto, where the library chooses the device.
     /// `bench plan`: predicted times beside measured ones. `bench cliffs`: where 8-bit results are
-    /// slow. `bench cores`: whether more threads are slower.
+    /// slow. `bench cores`: whether more threads are slower. `bench bound`: the rows on GPUs that are
+    /// not here, calculated.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -81,7 +82,8 @@ fn main() -> ExitCode {
         Task::Run { arguments } => demo(&arguments),
         Task::Bench { arguments } => match arguments.split_first() {
             Some((first, rest))
-                if ["ladder", "flow", "cliffs", "cores", "plan"].contains(&first.as_str()) =>
+                if ["ladder", "flow", "cliffs", "cores", "plan", "bound"]
+                    .contains(&first.as_str()) =>
             {
                 bench(first, rest)
             }

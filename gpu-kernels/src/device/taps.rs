@@ -44,8 +44,7 @@ impl TapSource for Parameter {
     }
 }
 
-/// K taps in registers, from the one of this number on. The tap's number must be known to the
-/// compiler.
+/// K taps in registers. The compiler must know each index, or they go to local memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Held<const K: usize>(pub(crate) [f32; K]);
 
@@ -56,7 +55,7 @@ impl<const K: usize> TapSource for Held<K> {
     }
 
     #[inline(always)]
-    fn skip(self, _: usize) -> Self {
-        self
+    fn skip(self, count: usize) -> Self {
+        Self(core::array::from_fn(|index| self.0[(index + count) % K]))
     }
 }

@@ -57,8 +57,8 @@ macro_rules! tiles {
                 filter::<$taps, _>(&pass, &window, [taps, taps.advanced($taps)])
             }
         )*
-            /// Images with taps of their own: a table of [`ImageTaps`]. Returns at once for an
-            /// image whose window no other entry takes.
+            /// Images with taps of their own: a table of [`ImageTaps`]. Images whose window none of
+            /// the entries above takes are left as they are.
             fn separable_tile_each(pass: Pass, each: Each) {
                 directive!(".maxnreg 64");
                 let image = ImageTaps::of_block(&each);

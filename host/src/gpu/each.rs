@@ -5,7 +5,7 @@
 //! by tiles, others by two passes. A launch takes all images of its kind.
 
 use gpu_kernels::abi::{Each, Pass, UncertainList, Window};
-use gpu_kernels::kernels::resolve::{ImageProduct, Team, resolve_each};
+use gpu_kernels::kernels::resolve::{ImageProduct, resolve_each};
 use gpu_kernels::kernels::separable::{COLUMNS_BLOCK, ROWS_BLOCK, ROWS_TILE};
 use gpu_kernels::kernels::separable_any::{
     self, COLUMN_ROWS, ImageTaps, rows_tile, rows_warps, separable_columns_each,
@@ -14,17 +14,18 @@ use gpu_kernels::kernels::separable_any::{
 use gpu_kernels::kernels::separable_tile::{self, separable_tile_each};
 
 use super::device::Gpu;
-use super::engine::{MAX_PLANES, Part, part_of};
+use super::engine::{MAX_PLANES, Part, part_of, window_of};
 use super::launch::Grid;
 use super::memory::Memory;
 use super::stream::Stream;
 use super::view::{DeviceView, DeviceViewMut, View};
 use crate::filter::whole::WholeTaps;
 use crate::image::Shape;
+use crate::kernels::passes::no_product;
 use crate::kernels::prepared::scratch;
 use crate::kernels::resolve::{self, push_term};
 use crate::kernels::uncertain::{Exactly, Uncertainty, few};
-use crate::{Border, Error, Filter, Result, Variant};
+use crate::{Border, Filter, Result, Variant};
 
 /// Images of a launch have at most so many bytes of intermediate results, unless one has more. More
 /// make no difference, and 24 MB, which the level-2 cache holds, take 1.1 to 1.3 times as long.
@@ -75,7 +76,7 @@ impl Products {
             let filter = if is_bytes { &filter.byte_filter()?.filter } else { filter };
             let products = filter.products();
             let &(across, down) = products.first().ok_or_else(no_product)?;
-            let window = window(filter);
+            let window = window_of(filter);
             let tile = separable_tile::ENTRIES
                 .iter()
                 .map(|&(taps, _)| taps)
@@ -187,7 +188,7 @@ impl Bytes {
         let (mut right, mut below) = (0, 0);
         for filter in filters {
             uncertainty = uncertainty.or(&self::uncertainty(gpu, filter)?);
-            let own = self::window(filter);
+            let own = window_of(filter);
             window.anchor_x = window.anchor_x.max(own.anchor_x);
             window.anchor_y = window.anchor_y.max(own.anchor_y);
             right = right.max(own.cols - own.anchor_x);
@@ -204,7 +205,7 @@ impl Bytes {
             let whole = &filter.byte_filter()?.whole;
             let WholeTaps::Products { terms, .. } = &whole.taps else { return Err(no_product()) };
             let (row, column) = terms.first().ok_or_else(no_product)?;
-            let own = self::window(filter);
+            let own = window_of(filter);
             let row = padded(row, window.anchor_x - own.anchor_x, window.cols);
             let column = padded(column, window.anchor_y - own.anchor_y, window.rows);
             push_term(words, &row, &column);
@@ -221,8 +222,7 @@ impl Bytes {
         product: usize,
         stream: &mut Stream,
     ) -> Result<()> {
-        let fours = |count: i32| (count + 3) / 4;
-        let team = Team::new(fours(self.window.cols + 3), fours(self.window.rows));
+        let team = resolve::team_of_products(&self.window);
         let each = each(&self.products, size_of::<ImageProduct>(), product, channels);
         let grid = resolve::grid(pass, planes, team);
         // SAFETY: the kernel takes so many of these blocks; the pass has a list, and describes
@@ -241,22 +241,6 @@ fn uncertainty(gpu: &Gpu, filter: &Filter) -> Result<Uncertainty> {
 /// A table from entry number `first` on, of so many bytes each, for images of so many planes.
 fn each(table: &Memory, bytes: usize, first: usize, planes: usize) -> Each {
     Each::new(table.address() + (first * bytes) as u64, planes as u32)
-}
-
-fn no_product() -> Error {
-    let reason = "its taps are no product of a row and a column".to_owned();
-    Error::Unsupported { variant: Variant::Separable.name(), reason }
-}
-
-/// A filter's window.
-fn window(filter: &Filter) -> Window {
-    let (anchor_x, anchor_y) = filter.anchor();
-    Window {
-        cols: filter.cols() as i32,
-        rows: filter.rows() as i32,
-        anchor_x: anchor_x as i32,
-        anchor_y: anchor_y as i32,
-    }
 }
 
 /// Puts an entry of N words for each filter into the GPU's memory, and the taps behind them. `make`

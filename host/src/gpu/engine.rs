@@ -66,13 +66,7 @@ impl Engine {
         ordinal: u32,
         limits: Limits,
     ) -> Result<Self> {
-        let (anchor_x, anchor_y) = filter.anchor();
-        let window = Window {
-            cols: filter.cols() as i32,
-            rows: filter.rows() as i32,
-            anchor_x: anchor_x as i32,
-            anchor_y: anchor_y as i32,
-        };
+        let window = window_of(filter);
         let gpu = Gpu::open(ordinal)?;
         let taps = TapHomes::new(&gpu, filter, gradient.map(Gradient::weights).unwrap_or_default());
         Ok(Self {
@@ -396,4 +390,15 @@ pub(super) fn within(name: &'static str, range: &Range<usize>, all: &Range<usize
     }
     let expected = format!("a range within {}..{}, not empty", all.start, all.end);
     Err(Error::Parameter { name, value: format!("{}..{}", range.start, range.end), expected })
+}
+
+/// A filter's window.
+pub(super) fn window_of(filter: &Filter) -> Window {
+    let (anchor_x, anchor_y) = filter.anchor();
+    Window {
+        cols: filter.cols() as i32,
+        rows: filter.rows() as i32,
+        anchor_x: anchor_x as i32,
+        anchor_y: anchor_y as i32,
+    }
 }

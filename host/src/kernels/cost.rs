@@ -1,54 +1,47 @@
-//! What the costs of kernels share. Times are microseconds, from an H200 unless stated otherwise.
+//! What the predicted times of kernels share. Times are microseconds, from an H200 unless stated otherwise.
 
 use super::uncertain::{exact_passes, goes_by_passes, order, resolving, share};
 use crate::problem::Problem;
 use crate::problem::machine::{Bound, Machine, Time};
-use crate::round::Order;
 use crate::{Scalar, Variant};
-
-/// A kernel's predicted times.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    /// By which kernels are compared: the kernel, and the launch that resolves bytes, if any. The
-    /// resolving itself takes about the same time after any kernel.
-    pub(crate) rank: f64,
-    /// Of a whole call on pictures in the device's memory.
-    pub(crate) time: Time,
-}
 
 /// The start of a kernel, until its blocks fill the device.
 pub(super) const LAUNCH: Time = Time::start(4.0);
 
-/// The start of the launch that resolves bytes.
-const RESOLVE: Time = Time::start(3.0);
+/// The time of a problem that a kernel declines: longer than any other.
+pub(super) const DECLINED: Time = Time::start(1e9);
 
-impl Cost {
-    /// For a problem that a kernel declines: longer than any other time.
-    pub(super) const DECLINED: Self = Self { rank: 1e9, time: Time::start(1e9) };
-
-    /// For a kernel that makes only bytes of bytes: its own time includes the rounding.
-    pub(super) fn of_bytes(own: Time) -> Self {
-        Self { rank: own.us, time: own }
-    }
-
-    /// For any other kernel, whose own time is `own`.
-    pub(super) fn of(variant: Variant, problem: &Problem, own: Time) -> Self {
-        if !problem.makes_bytes() {
-            return Self { rank: own.us, time: own };
+/// The launches that resolve so large a share of a problem's bytes, without the time of each.
+pub(super) fn resolving_launches(problem: &Problem, share: f64) -> Time {
+    /// Launches that find none, those that find some, and one tap of one result: Gaussians of sigma
+    /// 2 to 20, of 64x64 to 2048x2048 u8.
+    const NONE: f64 = 3.0;
+    const SOME: f64 = 5.0;
+    const TAP: f64 = 0.003;
+    match share {
+        0.0 => Time::start(0.0),
+        _ => {
+            let some = (1e6 * problem.millions() * share).min(1.0);
+            Time::start(NONE + some * (SOME + TAP * problem.taps()))
         }
-        let resolved = own + RESOLVE;
-        let time = match problem.rounding {
-            Some(_) => resolved + rounding(variant, problem),
-            None => own,
-        };
-        Self { rank: resolved.us, time }
     }
+}
 
-    /// For a kernel whose measured time includes the resolving.
-    pub(super) fn with_resolving(problem: &Problem, own: Time) -> Self {
-        let time = if problem.makes_bytes() { own + RESOLVE } else { own };
-        Self { rank: time.us, time }
-    }
+/// A kernel's time where its measured time `own` includes the resolving of each byte.
+pub(super) fn resolved(variant: Variant, problem: &Problem, own: Time) -> Time {
+    own + resolving_launches(problem, share_of(variant, problem))
+}
+
+/// A kernel's time where it takes `own` without the rounding of bytes.
+pub(super) fn rounded(variant: Variant, problem: &Problem, own: Time) -> Time {
+    let all = own + resolving(problem, share_of(variant, problem)) * problem.millions();
+    resolved(variant, problem, all)
+}
+
+/// The share of bytes that a variant's sums leave uncertain.
+fn share_of(variant: Variant, problem: &Problem) -> f64 {
+    let window = (problem.cols, problem.rows);
+    share(problem, order(variant, window, problem.point, machine(problem)))
 }
 
 /// Exact passes in a kernel's place, if they make the product's bytes.
@@ -68,20 +61,6 @@ fn machine(problem: &Problem) -> &Machine {
     problem.place.machine()
 }
 
-/// Resolving the results that a variant's sums leave uncertain.
-fn rounding(variant: Variant, problem: &Problem) -> Time {
-    /// For a tap of a single result.
-    const ALONE: f64 = 0.002;
-    let share = share(problem, order_of(variant, problem));
-    let any = 1e6 * problem.millions() * share >= 1.0;
-    let alone = if any { ALONE * problem.taps() } else { 0.0 };
-    (resolving(problem, share) * problem.millions()).or(Time::start(alone))
-}
-
-fn order_of(variant: Variant, problem: &Problem) -> Order {
-    order(variant, (problem.cols, problem.rows), problem.point, machine(problem))
-}
-
 /// How many times as long a kernel takes without entries for stored pixels: it reads and writes
 /// them one by one.
 pub(super) fn stored(problem: &Problem, slower: f64) -> f64 {
@@ -98,7 +77,7 @@ pub(super) fn in_strips(problem: &Problem, machine: &Machine, each: Time) -> Tim
     const LEAST_ROWS: f64 = 7.0;
     const LARGE_ROWS: f64 = 200.0;
     /// For a row of a strip, if few strips run.
-    const STRIP_ROW: f64 = 0.3;
+    const STRIP_ROW: f64 = 0.15;
     let at_once = STRIPS * machine.multiprocessors;
     let height = (1e6 * problem.millions() / at_once).clamp(LEAST_ROWS, LARGE_ROWS);
     let rows = |height: f64| height + problem.rows as f64 - 1.0;

@@ -7,14 +7,14 @@ use gpu_kernels::kernels::direct::{
     direct_constant, direct_naive, direct_shared, direct_shared_buffer, direct_unrolled_51,
 };
 
-use super::cost::{Cost, LAUNCH, stored};
+use super::cost::{LAUNCH, rounded, stored};
 use super::prepared::{Kernel, Launcher, Prepared};
 use super::separable::Line;
 use super::uncertain::estimates;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
-use crate::problem::machine::{Bound, Machine, Times};
+use crate::problem::machine::{Bound, Machine, Time, Times};
 use crate::{Variant, Why};
 
 /// The size whose entry reads its taps from memory, because they are too many for parameters.
@@ -26,9 +26,9 @@ pub(super) static NAIVE: Kernel = Kernel {
     prepare: |_| {
         Ok(Prepared::new(Variant::DirectNaive, Launch::without_tile(Taps::Memory(direct_naive))))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         const TIMES: Times = Times(Bound::Floats, &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)]);
-        cost(Variant::DirectNaive, problem, machine, &TIMES)
+        time(Variant::DirectNaive, problem, machine, &TIMES)
     },
     rule: |problem| estimates(problem, Variant::DirectNaive),
 };
@@ -44,9 +44,9 @@ pub(super) static CONSTANT: Kernel = Kernel {
         let entry = Taps::Constant(direct_constant.with_taps());
         Ok(Prepared::new(Variant::DirectConstant, Launch::without_tile(entry)))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         const TIMES: Times = Times(Bound::Floats, &[(25.0, 12.9), (289.0, 104.7)]);
-        cost(Variant::DirectConstant, problem, machine, &TIMES)
+        time(Variant::DirectConstant, problem, machine, &TIMES)
     },
     rule: |problem| estimates(problem, Variant::DirectConstant),
 };
@@ -55,7 +55,7 @@ pub(super) static SHARED: Kernel = Kernel {
     variant: Variant::DirectShared,
     entries: || vec![direct_shared.name(), direct_shared_buffer.name()],
     prepare: |problem| shared(problem, Variant::DirectShared),
-    cost: |problem, machine| cost(Variant::DirectShared, problem, machine, &OF_ANY_SIZE),
+    time: |problem, machine| time(Variant::DirectShared, problem, machine, &OF_ANY_SIZE),
     rule: |problem| estimates(problem, Variant::DirectShared),
 };
 
@@ -83,7 +83,7 @@ pub(super) static UNROLLED: Kernel = Kernel {
         let launch = Launch::with_tile(entry, UNROLLED_PIXELS, problem)?;
         Ok(Prepared::new(Variant::DirectUnrolled, launch))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         const TIMES: Times = Times(
             Bound::Floats,
             &[
@@ -102,18 +102,22 @@ pub(super) static UNROLLED: Kernel = Kernel {
             (None, Some(_)) => &TIMES,
             (None, None) => &OF_ANY_SIZE,
         };
-        cost(Variant::DirectUnrolled, problem, machine, times)
+        time(Variant::DirectUnrolled, problem, machine, times)
     },
     rule: |problem| estimates(problem, Variant::DirectUnrolled),
 };
 
-/// The cost of a kernel with these times.
-fn cost(variant: Variant, problem: &Problem, machine: &Machine, times: &Times) -> Cost {
+/// The time of a kernel with these times.
+fn time(variant: Variant, problem: &Problem, machine: &Machine, times: &Times) -> Time {
     /// How many times as long stored pixels take, which are read one by one.
     const STORED: f64 = 2.3;
+    /// For a tap, however small the picture: 256x256 and 17x17 taps.
+    const BLOCK_TAP: f64 = 0.03;
     let slower = stored(problem, STORED);
     let each = times.on(machine, problem.bytes() / slower, problem.taps()) * slower;
-    Cost::of(variant, problem, LAUNCH + each * problem.millions())
+    // A block takes its taps one after the other.
+    let block = Time::start(BLOCK_TAP * problem.taps());
+    rounded(variant, problem, LAUNCH + (each * problem.millions()).or(block))
 }
 
 /// The entry whose size is the problem's window.

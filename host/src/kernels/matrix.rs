@@ -6,7 +6,7 @@ use gpu_kernels::tile::strip::Ring;
 #[cfg(feature = "gpu")]
 use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
-use super::cost::{Cost, LAUNCH};
+use super::cost::{DECLINED, LAUNCH};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::strip::Strips;
@@ -29,7 +29,7 @@ pub(super) static MATRIX: Kernel = Kernel {
     prepare: |problem| {
         WindowProducts::find(problem).map(|products| Prepared::new(Variant::Matrix, products))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         // By steps times digits.
         const TIMES: Times = Times(
             Bound::Floats,
@@ -57,7 +57,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         let (Some(digits), Ok(WindowProducts { layout, .. })) =
             (problem.numbers.window, WindowProducts::find(problem))
         else {
-            return Cost::DECLINED;
+            return DECLINED;
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let planar = if layout.planar { PLANAR } else { 0.0 };
@@ -68,7 +68,10 @@ pub(super) static MATRIX: Kernel = Kernel {
         // A small picture takes the time of a strip of 16 rows, for each step.
         let step = if layout.planar { 0.5 } else { 0.3 };
         let steps = Time::start(step * layout.steps(problem.rows) as f64);
-        Cost::of_bytes(LAUNCH + FIRST + (each * problem.millions()).or(steps))
+        // Strips end later that have uncertain results: 256x256 to 6000x4000x3.
+        let later = if digits.share > 0.0 { (0.04 * problem.taps()).min(12.0) } else { 0.0 };
+        let later = Time::start(later * problem.millions().min(1.0));
+        LAUNCH + FIRST + later + (each * problem.millions()).or(steps)
     },
     rule: |_| Ok(()),
 };

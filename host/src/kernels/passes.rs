@@ -193,7 +193,7 @@ fn halves(number: i128) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
-fn no_product() -> Error {
+pub(crate) fn no_product() -> Error {
     let reason = "its taps are no product of a row and a column".to_owned();
     Error::Unsupported { variant: Variant::Separable.name(), reason }
 }

@@ -3,15 +3,14 @@
 
 use std::fmt::Debug;
 
-use super::cost::Cost;
 #[cfg(feature = "gpu")]
 use crate::gpu::{stream::Stream, taps::TapHomes};
 use crate::plan::ran::Ran;
 use crate::problem::Problem;
-use crate::problem::machine::Machine;
+use crate::problem::machine::{Machine, Time};
 use crate::{Variant, Why};
 
-/// A variant's entries, preparation and cost.
+/// A variant's entries, preparation and time.
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,
     /// Every entry it may launch.
@@ -19,7 +18,7 @@ pub(crate) struct Kernel {
     /// Finds the entries for a problem.
     pub(crate) prepare: fn(&Problem) -> Result<Prepared, Why>,
     /// How long a problem takes on a machine.
-    pub(crate) cost: fn(&Problem, &Machine) -> Cost,
+    pub(crate) time: fn(&Problem, &Machine) -> Time,
     /// Whether a plan without a given variant may choose the kernel for its time.
     pub(crate) rule: fn(&Problem) -> Result<(), Why>,
 }

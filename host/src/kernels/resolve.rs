@@ -1,7 +1,7 @@
 //! Resolves bytes that estimates leave uncertain, by exact sums of whole numbers; launches
 //! `gpu-kernels/src/kernels/resolve.rs`.
 
-use gpu_kernels::abi::Pass;
+use gpu_kernels::abi::{Pass, Window};
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
     BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING, SHARED,
@@ -18,7 +18,6 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
     let grid = |team: Team| grid(&job.pass, job.planes, team);
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = numerators(job)?;
-    let fours = |count: i32| (count + 3) / 4;
     let of_table = Team::new(fours(window.cols), window.rows);
     // SAFETY: the kernels take so many of these blocks; the pass has a list, and describes
     // allocated memory.
@@ -27,7 +26,7 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
             Some((products, near)) => {
                 // Without a table, words of memory begin up to three columns before the window.
                 let team = match near.taps {
-                    0 => Team::new(fours(window.cols + 3), fours(window.rows)),
+                    0 => team_of_products(&window),
                     _ => of_table,
                 };
                 stream.enqueue(
@@ -43,6 +42,17 @@ pub(crate) fn launch(job: &PassJob<'_>, stream: &mut Stream) -> Result<()> {
             ),
         }
     }
+}
+
+/// The team of a result by a product of a row and a column that has no table of sums: each thread
+/// takes four columns and four rows.
+pub(crate) fn team_of_products(window: &Window) -> Team {
+    Team::new(fours(window.cols + 3), fours(window.rows))
+}
+
+/// Groups of four.
+fn fours(count: i32) -> i32 {
+    (count + 3) / 4
 }
 
 /// The grid of a kernel that resolves results of so many planes, each by a team.

@@ -17,7 +17,7 @@ use gpu_kernels::kernels::separable_any::{
     separable_columns_summed,
 };
 
-use super::cost::{Cost, LAUNCH, by_exact_passes, exact_passes_of, stored};
+use super::cost::{LAUNCH, by_exact_passes, rounded, stored};
 #[cfg(feature = "gpu")]
 use super::prepared::PassJob;
 use super::prepared::{Kernel, Launcher, Prepared};
@@ -25,7 +25,7 @@ use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::problem::Problem;
-use crate::problem::machine::{Bound, Times};
+use crate::problem::machine::{Bound, Time, Times};
 
 pub(super) static SEPARABLE: Kernel = Kernel {
     variant: Variant::Separable,
@@ -38,7 +38,7 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         };
         Ok(Prepared::new(Variant::Separable, Launch { rows: RowPass::of(problem.cols), columns }))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         const TIMES: Times = Times(Bound::Floats, &[(10.0, 4.8), (34.0, 5.6)]);
         // Sums of products, with columns of any number of taps.
         const SUMMED: Times =
@@ -46,7 +46,7 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         // Without entries for the number of taps, 8192x8192.
         const ANY: Times = Times(
             Bound::Floats,
-            &[(12.0, 5.6), (66.0, 7.2), (130.0, 9.0), (322.0, 16.6), (1602.0, 74.0)],
+            &[(12.0, 5.6), (66.0, 8.6), (130.0, 9.0), (322.0, 16.6), (1602.0, 74.0)],
         );
         let known = matches!(RowPass::of(problem.cols), RowPass::Known { .. })
             && matches!(ColumnPass::of(problem.rows), ColumnPass::Known { .. });
@@ -57,18 +57,18 @@ pub(super) static SEPARABLE: Kernel = Kernel {
         };
         // How many times as long stored pixels take.
         const STORED: f64 = 1.2;
-        let passes = by_exact_passes(problem);
-        let each = match passes {
-            Some(_) => exact_passes_of(problem),
-            None => {
-                let slower = stored(problem, STORED);
-                times.on(machine, problem.bytes_of_passes() / slower, problem.pair_taps()) * slower
-            }
-        };
-        // Two launches.
-        let own = LAUNCH * 2.0 + each * problem.millions();
-        let cost = Cost::of(Variant::Separable, problem, own);
-        Cost { time: passes.unwrap_or(cost.time), ..cost }
+        // For a tap, however small the picture: 1920x1080 and 401 + 401 taps.
+        const BLOCK_TAP: f64 = 0.13;
+        if let Some(passes) = by_exact_passes(problem) {
+            return passes;
+        }
+        let slower = stored(problem, STORED);
+        let bytes = problem.bytes_of_passes() / slower;
+        let each = times.on(machine, bytes, problem.pair_taps()) * slower;
+        // A block takes its taps one after the other.
+        let block = Time::start(BLOCK_TAP * problem.pair_taps());
+        let own = LAUNCH * 2.0 + (each * problem.millions()).or(block);
+        rounded(Variant::Separable, problem, own)
     },
     // Exact passes count as this variant.
     rule: |_| Ok(()),

@@ -10,7 +10,7 @@ use gpu_kernels::{
     tile::whole::Rounding,
 };
 
-use super::cost::{Cost, LAUNCH};
+use super::cost::{DECLINED, LAUNCH, resolving_launches};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::strip::Strips;
@@ -36,7 +36,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     prepare: |problem| {
         MatrixPasses::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         // By products for 256 results, rows that tiles share included; one channel.
         const TIMES: Times = Times(
             Bound::Floats,
@@ -56,20 +56,21 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
             ],
         );
         // The first strip: small pictures have few.
-        const FIRST: Time = Time::start(9.0);
+        const FIRST: Time = Time::start(8.0);
         // Multiply-adds of 8-bit integers for a result, in a product for 256.
         const PRODUCTS: f64 = 16.0;
         // Strips that keep a multiprocessor busy.
         const BUSY: f64 = 12.0;
         let (Some(share), Ok(passes)) = (problem.numbers.terms, MatrixPasses::find(problem)) else {
-            return Cost::DECLINED;
+            return DECLINED;
         };
         let idle = (BUSY / passes.strips(machine)).max(1.0);
         let products = passes.products();
         let each = TIMES.on(machine, problem.bytes(), products) * idle;
         let each = each.or(machine.products(PRODUCTS * products)) + resolving(problem, share);
         let strip = machine.time(Bound::Floats, 0.0, passes.strip(problem, machine));
-        Cost::of_bytes(LAUNCH + FIRST + (each * problem.millions()).or(strip))
+        let launches = resolving_launches(problem, share);
+        LAUNCH + FIRST + launches + (each * problem.millions()).or(strip)
     },
     rule: |_| Ok(()),
 };

@@ -5,7 +5,7 @@ use gpu_kernels::abi::{Pass, Window};
 use gpu_kernels::entry::TapsEntry;
 use gpu_kernels::kernels::separable_tile::{BLOCK, ENTRIES, TILE, shared};
 
-use super::cost::{Cost, stored};
+use super::cost::{rounded, stored};
 #[cfg(feature = "gpu")]
 use super::prepared::PassJob;
 use super::prepared::{Kernel, Launcher, Prepared};
@@ -32,15 +32,17 @@ pub(super) static TILES: Kernel = Kernel {
             None => Err(format!("it has no kernel for {cols}x{rows} taps").into()),
         }
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         // 256x256 to 4096x4096.
         const TIMES: Times = Times(Bound::Floats, &[(10.0, 4.0), (18.0, 4.4), (34.0, 5.2)]);
         /// The start; and how many times as long stored pixels take.
         const START: Time = Time::start(3.2);
         const STORED: f64 = 1.2;
-        let slower = stored(problem, STORED);
-        let each = TIMES.on(machine, problem.bytes() / slower, problem.pair_taps()) * slower;
-        Cost::of(Variant::SeparableTile, problem, START + each * problem.millions())
+        /// The bytes that blocks read and write for one, with the tiles' aprons: an estimate.
+        const APRON: f64 = 1.1;
+        let (slower, bytes) = (stored(problem, STORED), APRON * problem.bytes());
+        let each = TIMES.on(machine, bytes / slower, problem.pair_taps()) * slower;
+        rounded(Variant::SeparableTile, problem, START + each * problem.millions())
     },
     rule: |problem| estimates(problem, Variant::SeparableTile),
 };

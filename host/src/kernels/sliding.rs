@@ -8,7 +8,7 @@ use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::planar::{MAX_CHANNELS, planar_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
-use super::cost::{Cost, in_strips};
+use super::cost::{in_strips, resolved};
 #[cfg(feature = "gpu")]
 use super::prepared::PassJob;
 use super::prepared::{Kernel, Launcher, Prepared};
@@ -26,7 +26,7 @@ pub(super) static SLIDING: Kernel = Kernel {
     prepare: |problem| {
         Strips::prepare(Variant::DirectSliding, Taken::Window, (ENTRIES, DIRECT), problem)
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         const TIMES: Times = Times(
             Bound::Floats,
             &[
@@ -44,37 +44,39 @@ pub(super) static SLIDING: Kernel = Kernel {
         const STORED: Times =
             Times(Bound::Floats, &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)]);
         let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
-        cost(problem, machine, &times, problem.taps(), DIRECT)
+        time(Variant::DirectSliding, problem, machine, &times, problem.taps(), DIRECT)
     },
     rule: |problem| estimates(problem, Variant::DirectSliding),
 };
 
-/// The cost of strips with these times for so much `work`. `flat` are the variant's entries for
+/// The time of strips with these times for so much `work`. `flat` are the variant's entries for
 /// values in memory order.
-pub(super) fn cost(
+pub(super) fn time(
+    variant: Variant,
     problem: &Problem,
     machine: &Machine,
     times: &Times,
     work: f64,
     flat: &'static [Flat],
-) -> Cost {
-    // The times were measured on bytes made of bytes. Values of 16 bits take 0.9 times as long in
-    // memory order, and 1.7 times as long through shared memory.
+) -> Time {
+    // The times were measured on bytes made of bytes. Floats made of bytes take 1.05 times as
+    // long, or 1.35 times with several channels, and values of 16 bits 0.9 times as long in memory order, or 1.7 times through shared memory.
     let slower = match problem.source {
         _ if problem.rounding.is_some() => 1.0,
+        Scalar::U8 if problem.side_by_side > 1 => 1.35,
+        Scalar::U8 => 1.05,
         Scalar::U16 | Scalar::F16 if as_they_lie(flat, problem).is_some() => 0.9,
         Scalar::F32 if problem.side_by_side > 1 => 1.15,
         Scalar::F32 => 1.0,
         _ => 1.7,
     };
     let own = in_strips(problem, machine, times.on(machine, problem.bytes() / slower, work));
-    let Cost { rank, time } = Cost::with_resolving(problem, own);
     if problem.rounding.is_some() {
         // Bytes of two channels are split by channel.
-        let split = if problem.side_by_side == 2 { own } else { Time::start(0.0) };
-        return Cost { rank, time: time + split };
+        let split = if problem.side_by_side == 2 { 2.0 } else { 1.0 };
+        return resolved(variant, problem, own * split);
     }
-    Cost { rank, time: own * slower }
+    own * slower
 }
 
 /// The names of two tables' entries, and of the kernel that restores what a border copies.

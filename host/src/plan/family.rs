@@ -328,7 +328,7 @@ mod tests {
     /// name.
     #[test]
     fn every_gpu_has_room_for_spectra() {
-        let machine = Machine { shared_memory: 48 << 10, ..Machine::H200 };
+        let machine = Machine::of(&GpuModel { shared_memory: 48 << 10, ..GpuModel::H200 });
         let plan = Plan::builder(scattered(35, 21, 100)).device(Device::Cpu).build().unwrap();
         let shape = Shape { width: 640, height: 480, channels: 1 };
         let problem = plan.problem_for(shape, 1, (Scalar::F32, Scalar::F32), Place::Gpu(machine));

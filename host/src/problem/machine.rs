@@ -43,7 +43,8 @@ impl Bound {
 pub(crate) struct Machine {
     /// Bytes a second of the memory, read and written.
     bandwidth: f64,
-    /// Operations a second of [`Bound::Floats`], [`Bound::Integers`] and [`Bound::Tensor`].
+    /// What it does in a second of [`Bound::Floats`], in instructions of kernels, of
+    /// [`Bound::Integers`] and of [`Bound::Tensor`], in multiply-adds.
     floats: f64,
     integers: f64,
     tensor: f64,
@@ -55,28 +56,16 @@ pub(crate) struct Machine {
     pub(crate) shared_memory: usize,
 }
 
-/// Operations of a multiprocessor in a clock, from a compute capability on: f32, 32-bit integers,
-/// and multiply-adds of 8-bit integers by the instruction `mma.sync`.
-///
-/// The first two are those of the CUDA C++ Programming Guide, table "Throughput of Native
-/// Arithmetic Instructions", but for 7.5 and 8.0: these multiply and add 64 floats in a clock, and
-/// issue 128 instructions. Two of three instructions of a kernel are taken to be multiply-adds, so
-/// 96 in a clock. Tensor cores: data sheets; for 9.0, `mma.sync` was measured at 64 % of the rate
-/// of its own instructions; for 10.0, which has instructions of its own too, the rate of 8.0 is
-/// assumed.
-const PER_CLOCK: [((u32, u32), [f64; 3]); 8] = [
-    ((7, 5), [96.0, 64.0, 1024.0]),
-    ((8, 0), [96.0, 64.0, 2048.0]),
-    ((8, 6), [128.0, 64.0, 1024.0]),
-    ((8, 7), [128.0, 64.0, 2048.0]),
-    ((8, 9), [128.0, 64.0, 1024.0]),
-    ((9, 0), [128.0, 64.0, 2620.0]),
-    ((10, 0), [128.0, 64.0, 2048.0]),
-    ((12, 0), [128.0, 64.0, 1024.0]),
-];
+/// The instructions that a multiprocessor issues in a clock, for a thread each; and the share of
+/// multiply-adds among a kernel's instructions, by estimate.
+const ISSUED: f64 = 128.0;
+const SHARE: f64 = 2.0 / 3.0;
 
 /// Megabytes a microsecond that kernels with few taps read and write on an H200: 85 % of a copy.
 const REACHED: f64 = 3.5;
+
+/// The same of a copy, which no kernel exceeds.
+const COPIED: f64 = 4.0;
 
 /// A kernel is bound by the memory if it takes less than so many times as long as its bytes.
 const NEAR: f64 = 1.05;
@@ -87,21 +76,12 @@ impl Machine {
 
     /// The machine of a model.
     pub(crate) const fn of(model: &GpuModel) -> Self {
-        let mut at = 0;
-        let mut i = 0;
-        while i < PER_CLOCK.len() {
-            let ((major, minor), _) = PER_CLOCK[i];
-            let (of_major, of_minor) = model.capability;
-            if major < of_major || major == of_major && minor <= of_minor {
-                at = i;
-            }
-            i += 1;
-        }
-        let (_, [floats, integers, tensor]) = PER_CLOCK[at];
+        let [floats, integers, tensor] = model.per_clock();
         let clocks = model.multiprocessors as f64 * model.clock;
+        let floats = floats / SHARE;
         Self {
             bandwidth: model.bandwidth,
-            floats: clocks * floats,
+            floats: clocks * if floats < ISSUED { floats } else { ISSUED },
             integers: clocks * integers,
             tensor: clocks * tensor,
             multiprocessors: model.multiprocessors as f64,
@@ -119,6 +99,7 @@ impl Machine {
     /// The same, where the arithmetic alone would take another time on an H200.
     fn of_parts(&self, bound: Bound, megabytes: f64, measured: f64, arithmetic: f64) -> Time {
         let h200 = Self::H200;
+        let measured = measured.max(megabytes / COPIED);
         let longer = match bound {
             Bound::Integers => h200.integers / self.integers,
             _ => h200.floats / self.floats,
@@ -132,8 +113,8 @@ impl Machine {
     /// The least time of so many million multiply-adds on the tensor cores.
     pub(crate) fn products(&self, millions: f64) -> Time {
         /// The share of the tensor cores' rate that kernels reach.
-        const SHARE: f64 = 0.8;
-        Time { us: 1e12 * millions / (SHARE * self.tensor), bound: Bound::Tensor }
+        const REACHED: f64 = 0.8;
+        Time { us: 1e12 * millions / (REACHED * self.tensor), bound: Bound::Tensor }
     }
 }
 

@@ -67,7 +67,50 @@ const fn model(
     }
 }
 
+/// Multiply-adds of a multiprocessor in a clock, from a compute capability on: of f32, of 32-bit
+/// integers, and of 8-bit integers by the instruction `mma.sync` on the tensor cores.
+///
+/// The first two are those of the CUDA C++ Programming Guide, table "Throughput of Native
+/// Arithmetic Instructions"; the third those of data sheets. For 9.0, `mma.sync` was measured at 64
+/// % of the data sheet's rate, which other instructions reach; for 10.0, which has instructions of
+/// its own likewise, the rate of 8.0 is assumed.
+const PER_CLOCK: [((u32, u32), [f64; 3]); 8] = [
+    ((7, 5), [64.0, 64.0, 1024.0]),
+    ((8, 0), [64.0, 64.0, 2048.0]),
+    ((8, 6), [128.0, 64.0, 1024.0]),
+    ((8, 7), [128.0, 64.0, 2048.0]),
+    ((8, 9), [128.0, 64.0, 1024.0]),
+    ((9, 0), [128.0, 64.0, 2620.0]),
+    ((10, 0), [128.0, 64.0, 2048.0]),
+    ((12, 0), [128.0, 64.0, 1024.0]),
+];
+
 impl GpuModel {
+    /// Its row of [`PER_CLOCK`]: the last whose capability is not above its own.
+    pub(crate) const fn per_clock(&self) -> [f64; 3] {
+        let (major, minor) = self.capability;
+        let mut row = 0;
+        let mut next = 1;
+        while next < PER_CLOCK.len() {
+            let ((of_major, of_minor), _) = PER_CLOCK[next];
+            if of_major < major || of_major == major && of_minor <= minor {
+                row = next;
+            }
+            next += 1;
+        }
+        PER_CLOCK[row].1
+    }
+
+    /// Multiply-adds of f32 a second.
+    pub fn float_rate(&self) -> f64 {
+        self.clock * f64::from(self.multiprocessors) * self.per_clock()[0]
+    }
+
+    /// Multiply-adds of 8-bit integers a second, by `mma.sync` on the tensor cores.
+    pub fn tensor_rate(&self) -> f64 {
+        self.clock * f64::from(self.multiprocessors) * self.per_clock()[2]
+    }
+
     /// The GPU that times were measured on. Its bandwidth is the one that the driver reports.
     pub const H200: Self = model("h200", (9, 0), 132, 1.98, 4917.0, 141, 50);
 

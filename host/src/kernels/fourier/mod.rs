@@ -10,7 +10,7 @@ mod tiling;
 
 use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large};
 
-use super::cost::{Cost, LAUNCH, stored};
+use super::cost::{LAUNCH, rounded, stored};
 use super::prepared::{Kernel, Prepared};
 use super::uncertain::{estimates, goes_by_passes};
 use crate::problem::machine::Time;
@@ -69,7 +69,7 @@ pub(super) static FOURIER: Kernel = Kernel {
             }
         })
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         // The first tile; and how many times as long stored pixels take: bytes made of
         // bytes, and others.
         const FIRST: Time = Time::start(25.0);
@@ -82,9 +82,7 @@ pub(super) static FOURIER: Kernel = Kernel {
         };
         let slower = stored(problem, STORED[usize::from(!problem.makes_bytes())]);
         let own = LAUNCH + FIRST + each * (problem.millions() * slower);
-        let cost = Cost::of(Variant::Fourier, problem, own);
-        // These sums leave many more results uncertain than others.
-        if problem.makes_bytes() { Cost { rank: cost.time.us, ..cost } } else { cost }
+        rounded(Variant::Fourier, problem, own)
     },
     rule: |problem| {
         // Over equal pixels, a filter that keeps levels gives that value, which is never uncertain.

@@ -16,7 +16,7 @@ use gpu_kernels::kernels::fourier::lines::{COLUMNS, ROWS};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::lines::{LineEntry, LineKernel, Lines, Marks, Sum};
 
-use super::cost::{Cost, LAUNCH, exact_passes_of};
+use super::cost::{DECLINED, LAUNCH, exact_passes_of};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::prepared::{PassJob, Tiles};
@@ -41,24 +41,32 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
     prepare: |problem| {
         LinePasses::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes))
     },
-    cost: |problem, machine| {
+    time: |problem, machine| {
         /// The second launch, and one tile of each pass: 2048x2048 f32.
-        const SECOND: Time = Time::start(20.0);
-        /// The time of f32 and 16 bits relative to that of bytes. Measured on an H200 for sigma 16
-        /// to 200 of 8192x8192.
+        const SECOND: Time = Time::start(29.0);
+        /// The launches that resolve bytes, and one tap of one result.
+        const RESOLVE: f64 = 8.0;
+        const TAP: f64 = 0.0012;
+        /// The time of bytes, which are resolved in the same pass, and of other types relative to
+        /// that of transforms alone: 8192x8192 and 8192x8192x3, sigma 16 to 200.
+        const BYTES: f64 = 1.4;
         const STORED: f64 = 1.15;
-        let Ok(passes) = LinePasses::find(problem) else { return Cost::DECLINED };
-        let resolving = match problem.numbers.lines {
-            Some(error) if problem.makes_bytes() => resolving(problem, error),
-            _ => Time::start(0.0),
+        let Ok(passes) = LinePasses::find(problem) else { return DECLINED };
+        let (resolving, launches) = match problem.numbers.lines {
+            Some(error) if problem.makes_bytes() => {
+                (resolving(problem, error), Time::start(RESOLVE + TAP * problem.taps()))
+            }
+            _ => (Time::start(0.0), Time::start(0.0)),
         };
+        let by_passes = LAUNCH * 2.0 + exact_passes_of(problem) * problem.millions();
+        let launches = if launches.us < by_passes.us { launches } else { by_passes };
         // Bytes pair rows, other types pair tiles.
         let together = if problem.makes_bytes() { 1 } else { 2 };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width, together);
         let columns = passes.columns.time_over(problem.height, 1) * passes.slower_columns(problem);
-        let passes = if problem.makes_bytes() { 1.0 } else { STORED } * (rows + columns);
+        let passes = if problem.makes_bytes() { BYTES } else { STORED } * (rows + columns);
         let passes = machine.time(Bound::Floats, problem.bytes_of_passes(), passes);
-        Cost::of_bytes(LAUNCH + SECOND + (passes + resolving) * problem.millions())
+        LAUNCH + SECOND + launches + (passes + resolving) * problem.millions()
     },
     rule: |problem| match problem.makes_bytes() && problem.rounding.is_none() {
         false => Ok(()),
