@@ -229,9 +229,15 @@ fn tier_for(tiers: &[u32], arch: u32) -> Option<u32> {
 }
 
 /// The machine whose code a device of this compute capability runs best: its own, or an older one
-/// with the same major number.
+/// with the same major number. An integrated GPU runs no code but its own.
 fn machine_for(machines: impl Iterator<Item = u32>, arch: u32) -> Option<u32> {
-    machines.filter(|machine| machine / 10 == arch / 10 && *machine <= arch).max()
+    /// Xavier, Orin, Thor.
+    const INTEGRATED: [u32; 3] = [72, 87, 101];
+    let runs = |machine: &u32| match INTEGRATED.contains(&arch) {
+        true => *machine == arch,
+        false => machine / 10 == arch / 10 && *machine <= arch,
+    };
+    machines.filter(runs).max()
 }
 
 /// Writes the table and its files into a folder; returns the input files.
@@ -456,6 +462,7 @@ mod tests {
             (75, None),
             (80, Some("80")),
             (86, Some("86")),
+            (87, None),
             (89, Some("86")),
             (90, Some("90")),
             (100, None),
