@@ -155,8 +155,8 @@ pub(crate) struct FilterArgs {
     )]
     pub(crate) border: Border,
 
-    /// Filter along the slices of a stack, too: an array with --axes zyx, or the pages of a TIFF. By
-    /// the column of the filter's taps, or of another filter where slices lie further apart
+    /// Filter along the slices of a stack, too: an array with --axes zyx, or the pages of a TIFF.
+    /// By the column of the filter's taps, or of another filter where slices lie further apart
     #[arg(long, value_name = "NAME[:K=V,..]", num_args = 0..=1, require_equals = true, help_heading = "Filter")]
     pub(crate) volume: Option<Option<Step>>,
 

@@ -79,14 +79,15 @@ impl Volume {
     }
 }
 
-/// A filter's column, for taps along the slices: those of a product whose column adds up to 1.
+/// A filter's column, for taps along the slices: that of a product whose taps add up to 1.
 fn along_slices(step: &Step) -> Option<apron::Result<Filter>> {
     let Step::Filter(filter) = step else { return None };
     let Form::Product { row, column } = filter.form() else { return None };
-    let is_one = |taps: &[f64]| (taps.iter().sum::<f64>() - 1.0).abs() < 1e-6;
+    let of_row: f64 = row.iter().sum();
+    let taps: Vec<_> = column.iter().map(|tap| of_row * tap).collect();
+    let is_one = (taps.iter().sum::<f64>() - 1.0).abs() < 1e-6;
     let (_, anchor) = filter.anchor();
-    let of_column = || Filter::separable_f64(&[1.0], column)?.anchored(0, anchor);
-    (is_one(column) && is_one(row)).then(of_column)
+    is_one.then(|| Filter::separable_f64(&[1.0], &taps)?.anchored(0, anchor))
 }
 
 /// Slices like the first one as the rows of one picture.

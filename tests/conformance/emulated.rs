@@ -1,10 +1,10 @@
 //! The GPU's tests on the emulator. This program runs again as a process of its own, with a driver
 //! in software.
 //!
-//! `emulated::suite` must find no error and launch every kernel. `emulated::chooses` does so for what
-//! a plan chooses on each model of GPU that has a name. `emulated::catches` must find an
-//! injected fault, and name it and its place. `emulated::survives` makes the driver fail in the
-//! middle of a job.
+//! `emulated::suite` must find no error and launch every kernel, `emulated::chooses` those that a
+//! plan chooses on each model of GPU that has a name. `emulated::catches` must find an injected
+//! fault, and name it and its place. `emulated::survives` makes the driver fail in the middle of a
+//! job.
 
 use std::collections::BTreeSet;
 use std::path::Path;

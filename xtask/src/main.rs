@@ -39,9 +39,9 @@ enum Task {
     /// Measure the kernels and the device's limits; with --peers, other libraries too.
     /// `bench ladder`: the kernels of five documents on convolution, step by step. `bench flow`:
     /// from host memory to host memory; with --auto, where the library chooses the device.
-    /// `bench plan`: predicted times beside measured ones. `bench cliffs`: where 8-bit results are
-    /// slow. `bench cores`: whether more threads are slower. `bench bound`: the rows on GPUs that are
-    /// not here, calculated.
+    /// `bench plan`: predicted times beside measured ones. `bench bound`: the rows on GPUs that are
+    /// not here, calculated. `bench cliffs`: where 8-bit results are slow. `bench cores`: whether
+    /// more threads are slower.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.

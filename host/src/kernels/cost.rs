@@ -1,4 +1,4 @@
-//! What the predicted times of kernels share. Times are microseconds, from an H200 unless stated otherwise.
+//! What the predicted times of kernels share. Numbers are microseconds, measured on an H200.
 
 use super::uncertain::{exact_passes, goes_by_passes, order, resolving, share};
 use crate::problem::Problem;

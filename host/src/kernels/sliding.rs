@@ -59,8 +59,9 @@ pub(super) fn time(
     work: f64,
     flat: &'static [Flat],
 ) -> Time {
-    // The times were measured on bytes made of bytes. Floats made of bytes take 1.05 times as
-    // long, or 1.35 times with several channels, and values of 16 bits 0.9 times as long in memory order, or 1.7 times through shared memory.
+    // The times were measured on bytes made of bytes. Floats made of bytes take 1.05 times as long,
+    // or 1.35 times with several channels; values of 16 bits 0.9 times in memory order, and 1.7
+    // times through shared memory.
     let slower = match problem.source {
         _ if problem.rounding.is_some() => 1.0,
         Scalar::U8 if problem.side_by_side > 1 => 1.35,
