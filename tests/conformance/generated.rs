@@ -181,7 +181,7 @@ fn run(
         counts.seen.into_inner().unwrap_or_else(PoisonError::into_inner),
     );
     // A few problems may not reach every variant.
-    let due = implementations.iter().filter(|_| count >= 2 * BATCH).map(Implementation::name);
+    let due = implementations.iter().filter(|_| count >= 4 * BATCH).map(Implementation::name);
     let missing: Vec<_> = due.filter(|name| !seen.contains(name)).collect();
     if runs == 0 || !missing.is_empty() {
         return Err(format!("{runs} runs, but not one of {}", missing.join(", ")).into());

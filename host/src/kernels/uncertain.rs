@@ -132,14 +132,10 @@ pub(crate) fn order(
     }
 }
 
-/// The share of a problem's bytes that f32 sums in this order leave uncertain. Next to none, if the
-/// sums are multiples of an odd part of 1: none of them is near a half.
+/// The share of a problem's bytes that f32 sums in this order leave uncertain, if sums are spread
+/// evenly.
 pub(super) fn share(problem: &Problem, order: Order) -> f64 {
-    let share = problem.rounding.map_or(0.0, |rounding| rounding.share(order));
-    match problem.numbers.mean {
-        Some(divisor) if divisor % 2 == 1 && share * f64::from(divisor) < 1.0 => share.min(1e-12),
-        _ => share,
-    }
+    problem.rounding.map_or(0.0, |rounding| rounding.share(order))
 }
 
 /// Whether exact passes make a problem's bytes in place of this variant.
