@@ -114,15 +114,18 @@ fn reason(variant: Variant, bound: Bound) -> &'static str {
         (Variant::SpectraPasses, Bound::Memory) => {
             "two passes write and read f32 between them, for results of a byte or two"
         }
+        (Variant::Separable | Variant::SpectraPasses, Bound::Tensor) => {
+            "exact passes, with products of each byte of a sum and each digit of a tap"
+        }
         (Variant::SpectraPasses | Variant::Fourier, _) => {
             "a transform's instructions are not multiply-adds alone, its numbers pass through \
              shared memory, and bytes are resolved"
         }
         (Variant::Separable, Bound::Memory) => "two passes write and read f32 between them",
-        (Variant::Separable, Bound::Integers) => "exact passes in 64-bit integers",
         (Variant::Separable, _) => "rows and columns of many taps, with a load for each",
-        (Variant::Matrix, _) => {
-            "bands of taps fill a third to a half of the matrices; the rest are products with 0"
+        (Variant::Matrix, _) => "bands of taps fill part of the matrices; the rest is zeros",
+        (Variant::SeparableMatrix, Bound::Memory) => {
+            "shared memory holds few strips at a time, too few to keep the memory busy"
         }
         (Variant::SeparableMatrix, _) => {
             "bands of taps fill part of the matrices, and both passes split their sums in digits"

@@ -59,7 +59,7 @@ pub(super) fn by_exact_passes(problem: &Problem) -> Option<Time> {
 pub(super) fn exact_passes_of(problem: &Problem) -> Time {
     let terms = problem.sum.map_or(1, |(terms, _)| terms);
     let measured = exact_passes(terms, problem.cols, problem.rows);
-    machine(problem).time(Bound::Integers, problem.bytes_of_passes(), measured)
+    machine(problem).time(Bound::Tensor, problem.bytes_of_passes(), measured)
 }
 
 fn machine(problem: &Problem) -> &Machine {

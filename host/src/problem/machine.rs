@@ -102,6 +102,7 @@ impl Machine {
         let measured = measured.max(megabytes / COPIED);
         let longer = match bound {
             Bound::Integers => h200.integers / self.integers,
+            Bound::Tensor => h200.tensor / self.tensor,
             _ => h200.floats / self.floats,
         };
         let memory = measured.min(NEAR * megabytes / REACHED);
