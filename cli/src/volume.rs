@@ -24,13 +24,13 @@ impl Volume {
             let reason = format!("--volume does not go together with {option} yet: leave one out");
             Err(Failure::usage(reason))
         };
-        for (given, option) in [
+        for (is_given, option) in [
             (args.mask.is_some(), "--mask"),
             (args.nan != Nan::default(), "--nan ignore and fill"),
             (args.linear.is_some(), "--linear"),
             (args.channels.is_some(), "--channels"),
         ] {
-            if given {
+            if is_given {
                 return without(option);
             }
         }

@@ -280,10 +280,11 @@ impl Plan {
     /// As [`Plan::candidates_for`], for a model of GPU, on a machine with or without one.
     ///
     /// ```
-    /// use apron::{Bound, Filter, GpuModel, Plan, Scalar, Shape};
+    /// use apron::{Bound, Device, Filter, GpuModel, Plan, Scalar, Shape};
     ///
-    /// let plan = Plan::new(&Filter::gaussian(2.0)?)?;
-    /// let (gpu, shape): (GpuModel, _) = ("rtx-4060".parse()?, "1920x1080x3".parse::<Shape>()?);
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// let gpu: GpuModel = "rtx-4060".parse()?;
     /// let candidates = plan.candidates_on(&gpu, shape, Scalar::F32, Scalar::F32);
     /// assert_eq!(candidates[0].bound, Some(Bound::Memory));
     /// # Ok::<(), apron::Error>(())
