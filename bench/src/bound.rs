@@ -205,8 +205,8 @@ A kernel's time on an H200 has two parts that run at the same time: what it read
 what it computes. For another GPU, each is multiplied by the ratio of the two GPUs' rates, and the
 longer one counts (`host/src/problem/machine.rs`; the GPUs' figures are in
 `host/src/problem/model.rs`, with the boost clock). An H100's measured times follow from an H200's
-in this way within 20 %: a test holds that. Where a GPU's caches are smaller, or its power limit
-lowers the clock, it will take longer.
+in this way within a factor of 1.25: a test holds that. Where a GPU's caches are smaller, or its
+power limit lowers the clock, it will take longer.
 
 `apron plan --gpu rtx-4060 --filter gaussian:sigma=2 --size 1920x1080x3` prints one row with all
 variants, and what sets the time of each.
