@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use apron::{Bound, Candidate, Device, GpuModel, Plan, Scalar, Variant};
+use apron::{Bound, Candidate, Device, GpuModel, Plan, Scalar, Shape, Variant};
 
 use crate::cases::{Case, Form, Suite, cases};
 use crate::measure::micros;
@@ -41,26 +41,15 @@ struct Predicted {
 }
 
 impl Predicted {
-    fn of(case: &Case, gpu: &GpuModel) -> Result<Option<Self>> {
-        let plan = Plan::builder(&case.filter()?).device(Device::Cpu).build()?;
-        // A batch takes about the time of one picture with all rows.
-        let shape = apron::Shape { height: case.rows(), ..case.shape() };
-        let first = |gpu| {
-            let candidates = plan.candidates_on(gpu, shape, case.stored, case.target);
-            candidates.into_iter().next()
-        };
-        let on_h200 = first(&GpuModel::H200).map(|candidate| candidate.variant);
-        Ok(match first(gpu) {
-            Some(Candidate { variant, predicted: Some(time), bound: Some(bound), .. }) => {
-                Some(Self {
-                    us: micros(time),
-                    ideal: ideal(case, gpu),
-                    is_other: on_h200 != Some(variant),
-                    variant,
-                    bound,
-                })
-            }
-            _ => None,
+    /// With the variant that a plan chooses on an H200.
+    fn of(plan: &Plan, case: &Case, gpu: &GpuModel, on_h200: Option<Variant>) -> Option<Self> {
+        let Candidate { variant, predicted, bound, .. } = chosen(plan, case, gpu)?;
+        Some(Self {
+            variant,
+            bound: bound?,
+            us: micros(predicted?),
+            ideal: ideal(case, gpu),
+            is_other: on_h200 != Some(variant),
         })
     }
 
@@ -72,6 +61,13 @@ impl Predicted {
         let mark = if self.is_other { "\\*" } else { "" };
         format!("{} {:.1}{mark}", text::number(self.us), self.ratio())
     }
+}
+
+/// What a plan chooses for a case.
+fn chosen(plan: &Plan, case: &Case, gpu: &GpuModel) -> Option<Candidate> {
+    // A batch takes about the time of one picture with all rows.
+    let shape = Shape { height: case.rows(), ..case.shape() };
+    plan.candidates_on(gpu, shape, case.stored, case.target).into_iter().next()
 }
 
 /// Microseconds of an ideal kernel. It reads each pixel once and writes each result once, as fast
@@ -158,9 +154,13 @@ pub fn run(options: &Options) -> Result<()> {
     // By variant and bound: how often, the greatest ratio, and where.
     let mut far = BTreeMap::<_, (usize, f64, String)>::new();
     for case in &cases {
+        let plan =
+            case.filter().and_then(|filter| Plan::builder(filter).device(Device::Cpu).build());
+        let plan = plan.with_context(|| case.name())?;
+        let on_h200 = chosen(&plan, case, &GpuModel::H200).map(|candidate| candidate.variant);
         let mut row = vec![case.name()];
         for gpu in &gpus {
-            let found = Predicted::of(case, gpu).with_context(|| case.name())?;
+            let found = Predicted::of(&plan, case, gpu, on_h200);
             row.push(found.as_ref().map_or_else(String::new, Predicted::cell));
             let Some(found) = found.filter(|found| found.ratio() > FAR) else { continue };
             let key =

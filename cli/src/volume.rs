@@ -20,19 +20,15 @@ impl Volume {
     /// The pass that the user asked for, if so.
     pub(crate) fn new(args: &FilterArgs, filters: &[Step]) -> Result<Option<Self>> {
         let Some(given) = &args.volume else { return Ok(None) };
-        let without = |option: &str| {
-            let reason = format!("--volume does not go together with {option} yet: leave one out");
-            Err(Failure::usage(reason))
-        };
-        for (is_given, option) in [
+        let others = [
             (args.mask.is_some(), "--mask"),
             (args.nan != Nan::default(), "--nan ignore and fill"),
             (args.linear.is_some(), "--linear"),
             (args.channels.is_some(), "--channels"),
-        ] {
-            if is_given {
-                return without(option);
-            }
+        ];
+        if let Some((_, option)) = others.into_iter().find(|(is_given, _)| *is_given) {
+            let reason = format!("--volume does not go together with {option} yet: leave one out");
+            return Err(Failure::usage(reason));
         }
         let [filter] = filters else {
             let reason = "--volume is for a single --filter: run the tool again for the next";

@@ -11,20 +11,19 @@ pub(super) const LAUNCH: Time = Time::start(4.0);
 /// The time of a problem that a kernel declines: longer than any other.
 pub(super) const DECLINED: Time = Time::start(1e9);
 
-/// The launches that resolve so large a share of a problem's bytes, without the time of each.
+/// The launches that resolve bytes, if such a share of them is uncertain, without the time of each
+/// result.
 pub(super) fn resolving_launches(problem: &Problem, share: f64) -> Time {
     /// Launches that find none, those that find some, and one tap of one result: Gaussians of sigma
     /// 2 to 20, of 64x64 to 2048x2048 u8.
     const NONE: f64 = 3.0;
     const SOME: f64 = 5.0;
     const TAP: f64 = 0.003;
-    match share {
-        0.0 => Time::start(0.0),
-        _ => {
-            let some = (1e6 * problem.millions() * share).min(1.0);
-            Time::start(NONE + some * (SOME + TAP * problem.taps()))
-        }
+    if share == 0.0 {
+        return Time::NONE;
     }
+    let some = (1e6 * problem.millions() * share).min(1.0);
+    Time::start(NONE + some * (SOME + TAP * problem.taps()))
 }
 
 /// A kernel's time where its measured time `own` includes the resolving of each byte.
@@ -34,12 +33,12 @@ pub(super) fn resolved(variant: Variant, problem: &Problem, own: Time) -> Time {
 
 /// A kernel's time where it takes `own` without the rounding of bytes.
 pub(super) fn rounded(variant: Variant, problem: &Problem, own: Time) -> Time {
-    let all = own + resolving(problem, share_of(variant, problem)) * problem.millions();
-    resolved(variant, problem, all)
+    let share = share_of(variant, problem);
+    own + resolving(problem, share) * problem.millions() + resolving_launches(problem, share)
 }
 
-/// The share of bytes that a variant's sums leave uncertain. Means of an odd number of pixels are
-/// never near a half; next to none of them is.
+/// The share of bytes that a variant's sums leave uncertain. The mean of an odd number of pixels is
+/// never near a half, so next to none is uncertain.
 fn share_of(variant: Variant, problem: &Problem) -> f64 {
     let window = (problem.cols, problem.rows);
     let share = share(problem, order(variant, window, problem.point, machine(problem)));
@@ -51,8 +50,12 @@ fn share_of(variant: Variant, problem: &Problem) -> f64 {
 
 /// Exact passes in a kernel's place, if they make the product's bytes.
 pub(super) fn by_exact_passes(problem: &Problem) -> Option<Time> {
-    goes_by_passes(problem, Variant::Separable)
-        .then(|| LAUNCH * 2.0 + exact_passes_of(problem) * problem.millions())
+    goes_by_passes(problem, Variant::Separable).then(|| all_by_exact_passes(problem))
+}
+
+/// Exact passes over all results.
+pub(super) fn all_by_exact_passes(problem: &Problem) -> Time {
+    LAUNCH * 2.0 + exact_passes_of(problem) * problem.millions()
 }
 
 /// Exact passes, for a million results.

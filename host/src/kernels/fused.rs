@@ -55,12 +55,8 @@ pub(super) static FUSED: Kernel = Kernel {
             || sliding::time(Variant::SeparableFused, problem, machine, &times, work, flat::FUSED);
         // Floats made of bytes take no less, whatever the size: 640x480x3 and 1920x1080.
         const LEAST: Time = Time::start(17.5);
-        let least = if problem.source == Scalar::U8 && !problem.makes_bytes() {
-            LEAST
-        } else {
-            Time::start(0.0)
-        };
-        by_exact_passes(problem).unwrap_or_else(strips).or(least)
+        let time = by_exact_passes(problem).unwrap_or_else(strips);
+        if problem.source == Scalar::U8 && !problem.makes_bytes() { time.or(LEAST) } else { time }
     },
     rule: |problem| estimates(problem, Variant::SeparableFused),
 };

@@ -215,17 +215,22 @@ mod tests {
         (Variant::DirectUnrolled, &[(3, 3.8), (5, 4.6), (7, 5.4), (9, 6.5), (17, 15.9)]),
     ];
 
+    const SHAPE: Shape = Shape { width: 8192, height: 8192, channels: 1 };
+
+    /// A mean, as a row and a column.
+    fn mean(size: usize) -> Plan {
+        let line = vec![1.0 / size as f32; size];
+        let filter = Filter::separable(&line, &line).unwrap();
+        Plan::builder(filter).device(Device::Cpu).build().unwrap()
+    }
+
     #[test]
     fn an_h100s_times_follow_from_an_h200s() {
         let gpu: GpuModel = "h100".parse().unwrap();
-        let shape = Shape { width: 8192, height: 8192, channels: 1 };
         for (variant, times) in H100 {
             for &(taps, each) in times {
-                let line = vec![1.0 / taps as f32; taps];
-                let filter = Filter::separable(&line, &line).unwrap();
-                let plan = Plan::builder(filter).device(Device::Cpu).build().unwrap();
                 let place = Place::Gpu(Machine::of(&gpu));
-                let problem = plan.problem_for(shape, 1, (Scalar::F32, Scalar::F32), place);
+                let problem = mean(taps).problem_for(SHAPE, 1, (Scalar::F32, Scalar::F32), place);
                 let predicted = problem.time_of(variant).as_secs_f64() * 1e6;
                 let measured = each * problem.millions();
                 let ratio = predicted / measured;
@@ -240,13 +245,9 @@ mod tests {
     fn what_sets_a_time_depends_on_the_gpu() {
         use crate::problem::machine::Bound;
 
-        let shape = Shape { width: 8192, height: 8192, channels: 1 };
-        let bound = |name: &str, size: usize| {
-            let line = vec![1.0 / size as f32; size];
-            let filter = Filter::separable(&line, &line).unwrap();
-            let plan = Plan::builder(filter).device(Device::Cpu).build().unwrap();
+        let bound = |name: &str, size| {
             let gpu = name.parse().unwrap();
-            plan.candidates_on(&gpu, shape, Scalar::F32, Scalar::F32)[0].bound
+            mean(size).candidates_on(&gpu, SHAPE, Scalar::F32, Scalar::F32)[0].bound
         };
         assert_eq!(bound("rtx-4090", 33), Some(Bound::Memory));
         assert_eq!(bound("h100", 33), Some(Bound::Floats));

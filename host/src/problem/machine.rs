@@ -43,8 +43,8 @@ impl Bound {
 pub(crate) struct Machine {
     /// Bytes a second of the memory, read and written.
     bandwidth: f64,
-    /// What it does in a second of [`Bound::Floats`], in instructions of kernels, of
-    /// [`Bound::Integers`] and of [`Bound::Tensor`], in multiply-adds.
+    /// Operations a second: instructions that kernels issue, multiply-adds of 32-bit integers, and
+    /// those of 8-bit integers on the tensor cores.
     floats: f64,
     integers: f64,
     tensor: f64,
@@ -67,7 +67,7 @@ const REACHED: f64 = 3.5;
 /// The same of a copy, which no kernel exceeds.
 const COPIED: f64 = 4.0;
 
-/// A kernel is bound by the memory if it takes less than so many times as long as its bytes.
+/// The memory sets a kernel's measured time if it is less than so many times that of its bytes.
 const NEAR: f64 = 1.05;
 
 impl Machine {
@@ -127,6 +127,9 @@ pub(crate) struct Time {
 }
 
 impl Time {
+    /// That of no work.
+    pub(crate) const NONE: Self = Self::start(0.0);
+
     /// The start of kernels.
     pub(crate) const fn start(us: f64) -> Self {
         Self { us, bound: Bound::Start }

@@ -16,7 +16,7 @@ use gpu_kernels::kernels::fourier::lines::{COLUMNS, ROWS};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::lines::{LineEntry, LineKernel, Lines, Marks, Sum};
 
-use super::cost::{DECLINED, LAUNCH, exact_passes_of};
+use super::cost::{DECLINED, LAUNCH, all_by_exact_passes, exact_passes_of};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::prepared::{PassJob, Tiles};
@@ -54,12 +54,13 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         let Ok(passes) = LinePasses::find(problem) else { return DECLINED };
         let (resolving, launches) = match problem.numbers.lines {
             Some(error) if problem.makes_bytes() => {
-                (resolving(problem, error), Time::start(RESOLVE + TAP * problem.taps()))
+                let launches = Time::start(RESOLVE + TAP * problem.taps());
+                let by_passes = all_by_exact_passes(problem);
+                let launches = if launches.us < by_passes.us { launches } else { by_passes };
+                (resolving(problem, error), launches)
             }
-            _ => (Time::start(0.0), Time::start(0.0)),
+            _ => (Time::NONE, Time::NONE),
         };
-        let by_passes = LAUNCH * 2.0 + exact_passes_of(problem) * problem.millions();
-        let launches = if launches.us < by_passes.us { launches } else { by_passes };
         // Bytes pair rows, other types pair tiles.
         let together = if problem.makes_bytes() { 1 } else { 2 };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width, together);
