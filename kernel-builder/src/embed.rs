@@ -2,6 +2,7 @@
 //! program embeds.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -292,6 +293,12 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
     // A new folder, because files of removed entries must not stay.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(at(&folder))?;
+    // Compression takes a minute of one core, and cargo embeds the kernels once for each set of
+    // features. So it is kept beside the kernels.
+    let mut hasher = DefaultHasher::new();
+    include_str!("embed.rs").hash(&mut hasher);
+    let kept = report.module.with_file_name(format!("packed-{:016x}", hasher.finish()));
+    fs::create_dir_all(&kept).map_err(at(&kept))?;
     let unusable =
         |reason: &str| Error::Ptx { arch: report.arch.clone(), reason: reason.to_owned() };
     let modules =
@@ -320,13 +327,13 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
             );
         }
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
-        let ptx = store(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
+        let ptx = store(&kept, &folder, &format!("{group}.ptx"), &texts, TEXT)?;
         let mut machine_code = String::new();
         for (machine, files) in &report.machine_code {
             let codes = files[place.clone()].iter().map(|file| fs::read(file).map_err(at(file)));
             let codes = codes.collect::<Result<Vec<_>>>()?;
             let codes: Vec<_> = codes.iter().map(Vec::as_slice).collect();
-            let packed = store(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
+            let packed = store(&kept, &folder, &format!("{group}.{machine}"), &codes, CODE)?;
             let _ = write!(machine_code, "({}, {packed}), ", machine.trim_start_matches("sm_"));
         }
         let _ = writeln!(
@@ -389,16 +396,28 @@ fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
     writer.finish()
 }
 
-/// Compresses strings of bytes into a file of `out`, and returns the source text of the [`Packed`]
-/// that embeds it.
-fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
-    let path = out.join(file);
-    let compressed = compress(strings, model).map_err(at(&path))?;
-    fs::write(&path, compressed).map_err(at(&path))?;
+/// Compresses strings of bytes into a file of `folder`, or copies the one that is `kept`. Returns
+/// the source text of the [`Packed`] that embeds it.
+fn store(
+    kept: &Path,
+    folder: &Path,
+    file: &str,
+    strings: &[&[u8]],
+    model: Model,
+) -> Result<String> {
+    let (kept, path) = (kept.join(file), folder.join(file));
+    if !kept.is_file() {
+        // The name appears when the file is complete, also for builds that run at once.
+        let part = kept.with_added_extension(std::process::id().to_string());
+        fs::write(&part, compress(strings, model).map_err(at(&kept))?).map_err(at(&part))?;
+        fs::rename(&part, &kept).map_err(at(&kept))?;
+    }
+    fs::copy(&kept, &path).map_err(at(&path))?;
     let lengths: Vec<_> = strings.iter().map(|string| string.len()).collect();
+    let arch = folder.file_name().unwrap_or_default().to_string_lossy();
     Ok(format!(
         "::kernel_builder::Packed {{ lengths: &{lengths:?}, compressed: include_bytes!(concat!(env!(\"OUT_DIR\"), {:?})) }}",
-        format!("/{file}")
+        format!("/{arch}/{file}")
     ))
 }
 
