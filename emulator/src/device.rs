@@ -118,7 +118,8 @@ pub(crate) fn first_tap() -> usize {
 }
 
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
-    a.mul_add(b, c)
+    // `mul_add` calls the C library's, and that of mingw-w64 rounds several times.
+    if cfg!(all(windows, target_env = "gnu")) { libm::fmaf(a, b, c) } else { a.mul_add(b, c) }
 }
 
 pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
@@ -356,7 +357,8 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
 }
 
 pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
-    a.mul_add(b, c)
+    // As `fma`.
+    if cfg!(all(windows, target_env = "gnu")) { libm::fma(a, b, c) } else { a.mul_add(b, c) }
 }
 
 pub(crate) fn sqrt_f64(value: f64) -> f64 {

@@ -126,7 +126,7 @@ impl Ready for Plan {
 /// memory may still hold another run's right result.
 ///
 /// The tests convert the pixels, so results are in f32.
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 #[derive(Clone, Copy, Debug)]
 pub struct OnDevice {
     /// The variant.
@@ -135,7 +135,7 @@ pub struct OnDevice {
     pub interleaved: bool,
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 impl Implementation for OnDevice {
     type Ready = DevicePlan;
 
@@ -156,7 +156,7 @@ impl Implementation for OnDevice {
 }
 
 /// The prepared form of [`OnDevice`].
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 #[derive(Debug)]
 pub struct DevicePlan {
     plan: Plan,
@@ -164,7 +164,7 @@ pub struct DevicePlan {
     interleaved: bool,
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 impl Ready for DevicePlan {
     fn order(&self, shape: Shape) -> Result<Option<Order>> {
         Ready::order(&self.plan, shape)
@@ -203,7 +203,7 @@ impl Ready for DevicePlan {
 ///
 /// # Errors
 /// Memory and driver errors.
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 pub fn image_unaligned(gpu: &apron::gpu::Gpu, shape: Shape) -> Result<apron::gpu::DeviceImage> {
     let stride = shape.width.next_multiple_of(32) + 1;
     gpu.image_with(shape, stride, stride * shape.height)
@@ -214,7 +214,7 @@ pub fn image_unaligned(gpu: &apron::gpu::Gpu, shape: Shape) -> Result<apron::gpu
 ///
 /// # Errors
 /// Whatever stops it.
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 pub(crate) fn filter_on_device<S: Sample, D: Sample>(
     [mut poisoned, mut filtered]: [apron::gpu::DeviceImage; 2],
     src: Source<'_, S>,

@@ -105,7 +105,7 @@ impl Ready for Prepared {
 }
 
 /// A study on images in device memory, poisoned as for [`crate::product::OnDevice`].
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 #[derive(Clone, Copy, Debug)]
 pub struct OnDevice {
     /// The study.
@@ -116,7 +116,7 @@ pub struct OnDevice {
 }
 
 /// The prepared form of [`OnDevice`].
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 #[derive(Debug)]
 pub struct DevicePrepared {
     study: OnDevice,
@@ -125,7 +125,7 @@ pub struct DevicePrepared {
     gpu: apron::gpu::Gpu,
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 impl DevicePrepared {
     /// A plan for each run: a plan has an intermediate image, and problems are solved in parallel.
     fn plan(&self) -> Result<studies::StudyPlan> {
@@ -133,7 +133,7 @@ impl DevicePrepared {
     }
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 impl Implementation for OnDevice {
     type Ready = DevicePrepared;
 
@@ -153,7 +153,7 @@ impl Implementation for OnDevice {
     }
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 impl Ready for DevicePrepared {
     fn order(&self, shape: Shape) -> Result<Option<Order>> {
         let Self { study: OnDevice { study, .. }, filter, border, gpu } = self;

@@ -80,7 +80,7 @@ fn in_f32(mut groups: Vec<Group>) -> Vec<Group> {
     groups
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 fn in_device_memory(name: &str, variants: &[Variant], groups: Vec<Group>) -> Result<(), Failed> {
     let on = |interleaved| move |&variant| crate::product::OnDevice { variant, interleaved };
     // These have kernels of their own for interleaved channels.
@@ -90,12 +90,12 @@ fn in_device_memory(name: &str, variants: &[Variant], groups: Vec<Group>) -> Res
     check(name, &all, &in_f32(groups))
 }
 
-#[cfg(not(feature = "gpu"))]
+#[cfg(not(feature = "cust"))]
 fn in_device_memory(_: &str, _: &[Variant], _: Vec<Group>) -> Result<(), Failed> {
     no_gpu()
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(feature = "cust")]
 fn studies_in_device_memory(
     name: &str,
     studies: &[Study],
@@ -107,16 +107,16 @@ fn studies_in_device_memory(
     check(name, &studies, &in_f32(groups))
 }
 
-#[cfg(not(feature = "gpu"))]
+#[cfg(not(feature = "cust"))]
 fn studies_in_device_memory(_: &str, _: &[Study], _: bool, _: Vec<Group>) -> Result<(), Failed> {
     no_gpu()
 }
 
-/// Replaces a test that a build without the feature `gpu` does not have.
+/// Replaces a test that a build without these kernels does not have.
 ///
 /// # Errors
 /// Always.
-#[cfg(not(feature = "gpu"))]
+#[cfg(not(feature = "cust"))]
 pub fn no_gpu() -> Result<(), Failed> {
     Err("this build has no GPU support".into())
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::package::{PACKAGES, copy, pack, unpack, version};
+use crate::platforms::{PLATFORMS, Platform};
 use crate::{cargo, print, root};
 
 #[derive(clap::Args)]
@@ -26,12 +27,23 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| out.display().to_string())?;
     }
-    let crates = pack(&out)?;
-    let mut files = crates.clone();
-    files.push(tool(&crates, &out)?);
+    let mut platforms = vec![None];
+    for platform in &PLATFORMS {
+        match platform.missing()?.as_slice() {
+            [] => platforms.push(Some(platform)),
+            missing => print(&format!("{}: SKIP: {}\n", platform.release, missing.join("; ")))?,
+        }
+    }
+    let mut files = pack(&out)?;
+    let stage = root().join("target/dist-stage");
+    let _ = fs::remove_dir_all(&stage);
+    let packages = unpack(&files, &stage)?;
+    for &platform in &platforms {
+        files.push(tool(platform, &packages, &out)?);
+    }
     files.push(bill(&out)?);
     if !options.no_wheel && root().join("python").is_dir() {
-        files.extend(wheels(&out)?);
+        files.extend(wheels(&platforms, &out)?);
     }
     checksums(&files, &out)?;
     for file in files.iter().chain([&out.join(SUMS)]) {
@@ -40,28 +52,29 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The archive with the tool and its licences, for machines with this system's C library or a newer
-/// one. The tool is built from the packages, which have PTX and no machine code of NVIDIA's
-/// assembler.
+/// The archive with the tool and its licences, for a platform or for this machine's: Linux on
+/// x86-64. On Linux it runs with the C library that it was linked with, and with newer ones. The
+/// tool is built from the packages, which have PTX and no machine code of NVIDIA's assembler.
 ///
 /// Where `cargo zigbuild` is installed, the tool runs with glibc 2.28 and newer. (It cannot be
 /// linked to musl as a whole: such a program cannot load the driver.)
-fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
-    let stage = root().join("target/dist-stage");
-    let _ = fs::remove_dir_all(&stage);
-    let packages = unpack(crates, &stage)?;
+fn tool(platform: Option<&Platform>, packages: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let (tool, library) = packages.split_last().context("no packages")?;
-
-    let target = "x86_64-unknown-linux-gnu";
-    let zig = cargo()
-        .args(["zigbuild", "--version"])
-        .output()
-        .is_ok_and(|result| result.status.success());
+    let target = platform.map_or("x86_64-unknown-linux-gnu", |platform| platform.target);
+    let is_linux = target.contains("linux");
+    let zig = is_linux
+        && cargo()
+            .args(["zigbuild", "--version"])
+            .output()
+            .is_ok_and(|result| result.status.success());
     let mut build = cargo();
     build
         .current_dir(tool)
         .env_remove("CUDA_LIBRARY_PATH")
         .env("CARGO_TARGET_DIR", root().join("target/dist-build"));
+    if let Some(platform) = platform.filter(|_| !zig) {
+        platform.link(&mut build);
+    }
     for (package, (name, _)) in library.iter().zip(PACKAGES) {
         build
             .arg("--config")
@@ -79,11 +92,22 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     build.arg("--target").arg(if zig { format!("{target}.2.28") } else { target.to_owned() });
     ensure!(build.status().context("starting cargo")?.success(), "the tool cannot be built");
     let program = root().join("target/dist-build").join(target).join("release/apron");
+    let program = program.with_extension(platform.map_or("", Platform::extension));
 
-    let glibc = needed_glibc(&program)?;
-    let name = format!("apron-{}-x86_64-linux-glibc{glibc}", version()?);
-    let folder = stage.join(&name);
-    copy(&program, &folder.join("apron"))?;
+    let release = platform.map_or("x86_64-linux", |platform| platform.release);
+    let mut name = format!("apron-{}-{release}", version()?);
+    if is_linux {
+        let objdump = platform.map_or_else(|| "objdump".into(), Platform::objdump);
+        name += &format!("-glibc{}", needed_glibc(&objdump, &program)?);
+    }
+    archive(&program, &name, out)
+}
+
+/// Packs a tool with its licences into `NAME.tar.gz`, in a folder of that name.
+pub(crate) fn archive(program: &Path, name: &str, out: &Path) -> Result<PathBuf> {
+    let stage = root().join("target/dist-stage");
+    let folder = stage.join(name);
+    copy(program, &folder.join(program.file_name().unwrap_or_default()))?;
     copy(&root().join("cli/README.md"), &folder.join("README.md"))?;
     for file in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         copy(&root().join(file), &folder.join(file))?;
@@ -91,16 +115,16 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let archive = out.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--mtime=2000-01-01", "-czf"]);
-    tar.arg(&archive).arg("-C").arg(&stage).arg(&name);
+    tar.arg(&archive).arg("-C").arg(&stage).arg(name);
     ensure!(tar.status().context("starting tar")?.success(), "tar cannot pack the tool");
     Ok(archive)
 }
 
 /// The version of glibc that a program needs: the greatest that its symbols name.
-fn needed_glibc(program: &Path) -> Result<String> {
+fn needed_glibc(objdump: &str, program: &Path) -> Result<String> {
     let result =
-        Command::new("objdump").arg("-T").arg(program).output().context("starting objdump")?;
-    ensure!(result.status.success(), "objdump cannot read {}", program.display());
+        Command::new(objdump).arg("-T").arg(program).output().context("starting objdump")?;
+    ensure!(result.status.success(), "{objdump} cannot read {}", program.display());
     greatest_glibc(&String::from_utf8_lossy(&result.stdout))
         .context("the tool names no version of glibc")
 }
@@ -115,19 +139,25 @@ fn greatest_glibc(symbols: &str) -> Option<String> {
     versions.max().map(|(major, minor)| format!("{major}.{minor}"))
 }
 
-/// The wheel of the folder `python`.
-fn wheels(out: &Path) -> Result<Vec<PathBuf>> {
-    let mut maturin = Command::new("python3");
-    maturin
-        .args(["-m", "maturin", "build", "--release", "--out"])
-        .arg(out)
-        .env("APRON_GPUS", "all")
-        .current_dir(root().join("python"));
-    let status = maturin.status().context("starting python3")?;
-    ensure!(
-        status.success(),
-        "maturin failed; without it: --no-wheel, with it: pip install maturin"
-    );
+/// The wheels of the folder `python`.
+fn wheels(platforms: &[Option<&Platform>], out: &Path) -> Result<Vec<PathBuf>> {
+    for platform in platforms {
+        let mut maturin = Command::new("python3");
+        maturin
+            .args(["-m", "maturin", "build", "--release", "--out"])
+            .arg(out)
+            .env("APRON_GPUS", "all")
+            .current_dir(root().join("python"));
+        if let Some(platform) = platform {
+            platform.link(&mut maturin);
+            maturin.args(["--target", platform.target]);
+        }
+        let status = maturin.status().context("starting python3")?;
+        ensure!(
+            status.success(),
+            "maturin failed; without it: --no-wheel, with it: pip install maturin"
+        );
+    }
     let files = fs::read_dir(out)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     Ok(files
         .into_iter()

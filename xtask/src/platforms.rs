@@ -1,5 +1,5 @@
-//! `cargo xtask platforms`: builds the CPU's part of apron for other platforms, runs its tests
-//! there, under Wine and qemu, and compares the files that the tool writes there and here.
+//! `cargo xtask platforms`: builds apron for other platforms, runs its tests there, under Wine and
+//! qemu, and compares the files that the tool writes there and here. The GPU there is the emulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::dist::archive;
+use crate::package::{copy, version};
 use crate::test::{Summary, summed};
 use crate::{cargo, print, root};
 
@@ -18,18 +20,25 @@ pub(crate) struct Options {
     /// Only platforms whose target contains this text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     target: String,
+    /// Of the tests, only those that depend most on the platform, as in CI.
+    #[arg(long)]
+    quick: bool,
 }
 
 /// A platform other than this machine's.
-struct Platform {
+pub(crate) struct Platform {
     name: &'static str,
-    target: &'static str,
+    /// Its name in a release's files.
+    pub(crate) release: &'static str,
+    pub(crate) target: &'static str,
     linker: &'static str,
     /// Debian's packages with the linker, the C library and the runner.
     packages: &'static str,
     runner: Runner,
     /// Names of tests that the runner cannot run.
     skipped: &'static [&'static str],
+    /// The tool's tests whose names begin with this are run by `--quick`.
+    quick: &'static str,
 }
 
 /// The program that runs the platform's programs here.
@@ -39,29 +48,33 @@ enum Runner {
     Wine,
 }
 
-const PLATFORMS: [Platform; 2] = [
+pub(crate) const PLATFORMS: [Platform; 2] = [
     Platform {
         name: "Linux on aarch64 (qemu)",
+        release: "aarch64-linux",
         target: "aarch64-unknown-linux-gnu",
         linker: "aarch64-linux-gnu-gcc",
         packages: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
         runner: Runner::Qemu,
         // It starts itself, but this machine's kernel starts no program of another architecture.
         skipped: &["round::tests::every_instruction_set_rounds_alike"],
+        // Processors differ, and the commands below compare them; paths and signals do not.
+        quick: "volume::",
     },
     Platform {
         name: "Windows on x86-64 (Wine)",
+        release: "x86_64-windows",
         target: "x86_64-pc-windows-gnu",
         linker: "x86_64-w64-mingw32-gcc",
         packages: "gcc-mingw-w64-x86-64 wine64",
         runner: Runner::Wine,
         skipped: &[],
+        quick: "",
     },
 ];
 
-/// The CPU's part of these packages is built and tested.
-const PACKAGES: [&str; 7] =
-    ["--no-default-features", "-p", "apron", "-p", "apron-cli", "-p", "conformance"];
+/// These packages are built and tested, without what needs the crate cust, whose build wants CUDA.
+const PACKAGES: &str = "--no-default-features --features conformance/gpu -p apron -p apron-cli -p conformance -p emulator";
 
 /// Where Debian has the C library of aarch64.
 const ARM_ROOT: &str = "/usr/aarch64-linux-gnu";
@@ -75,9 +88,10 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T length) {
 }
 ";
 
-/// What the tool is asked to do on each platform, in a folder with the pictures of `assets`. The
-/// files that it writes must not differ.
-const COMMANDS: [&str; 23] = [
+/// What the tool is asked to do on each platform, in a folder with the pictures of `assets` and
+/// [`SMALL`]. The files that it writes must not differ. It finds a GPU, the emulator, only if it is
+/// asked for one.
+const COMMANDS: [&str; 30] = [
     "filter astronaut.png blurred.png --filter gaussian:2",
     "filter hubble_deep_field.jpg sharp.jpg --filter unsharp:sigma=1.5,amount=0.8",
     "filter moon.png slopes.npy --filter gaussian:1.3 --filter sobel --output-type f32",
@@ -100,8 +114,18 @@ const COMMANDS: [&str; 23] = [
     "filter moon.png moon.raw --filter identity",
     "filter - - --raw 64x64x1 --frames --format raw --filter box:3 < moon.raw > frames.raw",
     "APRON_ISA=portable filter slopes.npy portable.npy --filter gaussian:2",
+    "APRON_ISA=portable filter astronaut.png portable.png --filter unsharp:sigma=1.5,amount=0.8",
     "filters > filters.txt",
+    "filter small.ppm gpu.png --filter gaussian:2 --device gpu:0",
+    "filter small.ppm gpu.jpg --filter emboss --border wrap --device gpu:0",
+    "filter small.ppm gpu-wide.png --filter gaussian:20 --device gpu:0",
+    "filter small.ppm gpu-bands.png --filter box:7 --chunk-above 1K --device gpu:0",
+    "filter small.ppm gpu.npy --filter gaussian:1.3 --filter sobel --output-type f32 --device gpu:0",
+    "filter gpu.npy gpu-deep.tif --filter motion:length=9,angle=30 --output-type f16 --device gpu:0",
 ];
+
+/// The name and size of a picture of noise, which the emulator filters in seconds.
+const SMALL: (&str, usize, usize) = ("small.ppm", 96, 64);
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let chosen = |platform: &&Platform| platform.target.contains(&options.target);
@@ -113,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print(&format!("\n== {}\n", platform.name))?;
         let missing = platform.missing()?;
         let cells = if missing.is_empty() {
-            platform.cells(&mut good)?
+            platform.cells(options.quick, &mut good)?
         } else {
             let why = format!("SKIP: {}", missing.join("; "));
             print(&format!("{why}\n"))?;
@@ -131,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 impl Platform {
     /// What is missing here, and how to install it.
-    fn missing(&self) -> Result<Vec<String>> {
+    pub(crate) fn missing(&self) -> Result<Vec<String>> {
         let mut missing = Vec::new();
         let rustc = ["--print", "target-libdir", "--target", self.target];
         if !Path::new(rustc_says(&rustc)?.trim()).is_dir() {
@@ -145,16 +169,15 @@ impl Platform {
     }
 
     /// Builds and runs everything; returns the other cells of the table.
-    fn cells(&self, good: &mut bool) -> Result<[String; 4]> {
-        let mut tests = self.cargo("test");
-        let built = tests.args(["--no-run", "--lib", "--test", "cli"]).status()?.success();
-        let tool = self.cargo("build").args(["--bin", "apron"]).status()?.success();
-        if !(built && tool) {
+    fn cells(&self, quick: bool, good: &mut bool) -> Result<[String; 4]> {
+        // Also the emulator.
+        let built = self.cargo("build").args(["--bin", "apron", "--lib"]).status()?.success();
+        if !(built && self.tests(quick).arg("--no-run").status()?.success()) {
             *good = false;
             return Ok(["no".into(), "-".into(), "-".into(), "-".into()]);
         }
         let place = Place::new(self)?;
-        let Summary { passed, failed, .. } = self.test(&place)?;
+        let Summary { passed, failed, .. } = self.test(quick, &place)?;
         let (files, differ) = self.compare(&place)?;
         *good &= failed == 0 && passed > 0 && files > 0 && differ.is_empty();
         for name in &differ {
@@ -164,29 +187,37 @@ impl Platform {
         Ok(["yes".into(), (passed + failed).to_string(), passed.to_string(), like])
     }
 
-    /// Runs the tests of the library and of the tool.
-    fn test(&self, place: &Place) -> Result<Summary> {
-        let mut command = self.cargo("test");
-        command.args(["--no-fail-fast", "--lib", "--test", "cli"]);
+    /// Runs the tests.
+    fn test(&self, quick: bool, place: &Place) -> Result<Summary> {
+        let mut command = self.tests(quick);
+        command.arg("--no-fail-fast");
         command.env(self.variable("RUNNER"), &place.runner).env("APRON_BIN", &place.started);
         command.arg("--").args(self.skipped.iter().flat_map(|name| ["--skip", name]));
+        if quick {
+            command.arg(self.quick);
+        }
         summed(command).map(|(_, summary)| summary)
+    }
+
+    /// Cargo, to run the tests of the library and of the tool; the tool's alone if in a hurry.
+    fn tests(&self, quick: bool) -> Command {
+        let mut command = self.cargo("test");
+        command.args(["--test", "cli"]).args((!quick).then_some("--lib"));
+        command
     }
 
     /// Runs [`COMMANDS`] there and here: the number of files, and the names of those that differ.
     fn compare(&self, place: &Place) -> Result<(usize, Vec<String>)> {
-        let host = rustc_says(&["-vV"])?;
-        let host = host.lines().find_map(|line| line.strip_prefix("host: "));
-        let host = host.context("rustc names no host")?;
-        // Not into the folder of builds with a GPU.
-        let built = cargo()
-            .args(["build", "--release", "--bin", "apron", "--target", host])
-            .args(PACKAGES)
-            .status()?;
-        ensure!(built.success(), "the tool does not compile for this machine");
-        let native = target_folder().join(host).join("release/apron");
-        let here = written(&place.folder.join("here"), || Command::new(&native))?;
-        let there = written(&place.folder.join("there"), || {
+        // As the tests build them.
+        for what in [&["--workspace", "--bin", "apron"][..], &["-p", "emulator"]] {
+            let built = cargo().args(["build", "--release"]).args(what).status()?;
+            ensure!(built.success(), "the tool does not compile for this machine");
+        }
+        let release = target_folder().join("release");
+        let driver = driver(&release.join("libapron_emulator.so"), "libcuda.so.1", "here")?;
+        let here =
+            written(&place.folder.join("here"), &driver, || Command::new(release.join("apron")))?;
+        let there = written(&place.folder.join("there"), &place.driver, || {
             let mut command = Command::new(&place.runner);
             command.arg(&place.tool);
             command
@@ -199,9 +230,27 @@ impl Platform {
     /// Cargo, to build or test [`PACKAGES`] for this platform.
     fn cargo(&self, task: &str) -> Command {
         let mut command = cargo();
-        command.args([task, "--release", "--target", self.target]).args(PACKAGES);
-        command.env(self.variable("LINKER"), self.linker);
+        // The emulator compiles in half of the time.
+        let emulator = ["--config", "profile.release.package.emulator.opt-level=1"];
+        command.args([task, "--release", "--target", self.target]).args(emulator);
+        command.args(PACKAGES.split(' '));
+        self.link(&mut command);
         command
+    }
+
+    /// Lets cargo link with this platform's linker.
+    pub(crate) fn link(&self, cargo: &mut Command) {
+        cargo.env(self.variable("LINKER"), self.linker);
+    }
+
+    /// The platform's objdump.
+    pub(crate) fn objdump(&self) -> String {
+        self.linker.replace("gcc", "objdump")
+    }
+
+    /// The extension of programs' names.
+    pub(crate) fn extension(&self) -> &'static str {
+        if self.runner == Runner::Wine { "exe" } else { "" }
     }
 
     /// The name of a variable that sets this target's linker or runner.
@@ -231,38 +280,63 @@ struct Place {
     runner: PathBuf,
     /// The tool, as a program of the platform starts it.
     started: PathBuf,
+    /// The folder of the emulator, under the name of NVIDIA's driver. The script looks for
+    /// libraries in the folder that `LD_LIBRARY_PATH` names.
+    driver: PathBuf,
 }
 
 impl Place {
     fn new(platform: &Platform) -> Result<Self> {
         let folder = target_folder().join("platforms").join(platform.target);
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let tool = target_folder().join(platform.target).join("release/apron");
+        let release = target_folder().join(platform.target).join("release");
         let program = platform.runner.find().context("no runner")?;
         let (runner, program) = (folder.join("run"), program.display());
-        let (tool, started) = match platform.runner {
+        let unpacked = unpacked(platform, &release, &folder)?;
+        let (tool, started, driver) = match platform.runner {
             Runner::Qemu => {
                 script(&runner, &format!("exec '{program}' -L {ARM_ROOT} \"$@\""))?;
+                let tool = unpacked.join("apron");
                 // This machine's kernel starts scripts, but no program of another architecture.
                 let started = folder.join("apron");
                 let line = format!("exec '{}' '{}' \"$@\"", runner.display(), tool.display());
                 script(&started, &line)?;
-                (tool, started)
+                let emulator = release.join("libapron_emulator.so");
+                (tool, started, driver(&emulator, "libcuda.so.1", platform.target)?)
             }
             Runner::Wine => {
-                let tool = tool.with_extension("exe");
                 process_prng(platform.linker, &folder)?;
                 let folder = folder.display();
-                let variables =
-                    format!("WINEPREFIX='{folder}/wine' WINEDEBUG=-all WINEPATH='Z:{folder}'");
+                let variables = format!(
+                    "WINEPREFIX='{folder}/wine' WINEDEBUG=-all WINEPATH=\"Z:{folder};Z:$LD_LIBRARY_PATH\""
+                );
                 script(&runner, &format!("{variables} exec '{program}' \"$@\""))?;
+                let tool = unpacked.join("apron.exe");
                 // Wine's drive Z is the root.
                 let started = format!("Z:{}", tool.display()).into();
-                (tool, started)
+                let emulator = release.join("apron_emulator.dll");
+                (tool, started, driver(&emulator, "nvcuda.dll", platform.target)?)
             }
         };
-        Ok(Self { folder, tool, runner, started })
+        Ok(Self { folder, tool, runner, started, driver })
     }
+}
+
+/// Packs the tool as a release has it, and unpacks it into a folder of the platform's.
+fn unpacked(platform: &Platform, release: &Path, folder: &Path) -> Result<PathBuf> {
+    let program = release.join("apron").with_extension(platform.extension());
+    let name = format!("apron-{}-{}", version()?, platform.release);
+    let archive = archive(&program, &name, folder)?;
+    let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder).status()?;
+    ensure!(status.success(), "tar cannot unpack the tool");
+    Ok(folder.join(name))
+}
+
+/// A folder with a copy of the emulator under the driver's name.
+fn driver(emulator: &Path, name: &str, platform: &str) -> Result<PathBuf> {
+    let folder = target_folder().join("platforms/drivers").join(platform);
+    copy(emulator, &folder.join(name))?;
+    Ok(folder)
 }
 
 /// Writes a script for the shell. Without `CARGO`, test programs build no others for themselves.
@@ -291,17 +365,31 @@ fn process_prng(compiler: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs [`COMMANDS`] in a new folder, and returns each file in it.
-fn written(folder: &Path, tool: impl Fn() -> Command) -> Result<BTreeMap<String, Vec<u8>>> {
+/// Runs [`COMMANDS`] in a new folder, and returns each file in it. What runs on a GPU finds the
+/// driver in the folder `driver`.
+fn written(
+    folder: &Path,
+    driver: &Path,
+    tool: impl Fn() -> Command,
+) -> Result<BTreeMap<String, Vec<u8>>> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for entry in fs::read_dir(root().join("assets"))? {
         let entry = entry?;
         fs::copy(entry.path(), folder.join(entry.file_name()))?;
     }
+    let (name, width, height) = SMALL;
+    let noise = (0..3 * width * height).map(|i| (i as u32).wrapping_mul(0x9E37_79B9) >> 24);
+    let mut small = format!("P6\n{width} {height}\n255\n").into_bytes();
+    small.extend(noise.map(|value| value as u8));
+    fs::write(folder.join(name), small)?;
     for line in COMMANDS {
         let mut command = tool();
         command.current_dir(folder).stdin(Stdio::null());
+        match line.contains("gpu:0") {
+            true => command.env("LD_LIBRARY_PATH", driver).env_remove("APRON_DRIVER"),
+            false => command.env("APRON_DRIVER", "none"),
+        };
         let mut words = line.split(' ');
         while let Some(word) = words.next() {
             let mut file = || words.next().map(|name| folder.join(name)).context("no file");
