@@ -1,5 +1,6 @@
 """Calls of a plan that need a conversion, or that take arrays of other libraries than NumPy."""
 
+import functools
 import sys
 
 import numpy as np
@@ -33,7 +34,8 @@ def _of_pil(plan, mode):
 def call(plan, image, out, axis, dtype):
     """``plan(image, out, axis=axis, dtype=dtype)`` for calls that the extension module leaves."""
     check(image, "image")
-    check(out, "out")
+    if out is not None:
+        check(out, "out")
     if isinstance(image, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
         base, target = np.asarray(image), None if out is None else np.asarray(out)
         if base is image and target is out:
@@ -41,14 +43,15 @@ def call(plan, image, out, axis, dtype):
         # A plain array shares the memory of a subclass, such as a file mapped into memory.
         result = plan(base, target, axis=axis, dtype=dtype)
         return result if out is None else out
-    if type(image).__module__.startswith("dask."):
+    module = type(image).__module__
+    if module.startswith("dask."):
         from . import dask
 
         if out is not None:
             raise TypeError("out is for arrays in memory: a Dask array is computed later")
         return dask.filter(image, plan, axis=axis, dtype=dtype)
-    library = sys.modules.get(type(image).__module__.partition(".")[0])
-    if type(image).__module__.startswith("PIL.") and hasattr(image, "mode"):
+    library = sys.modules.get(module.partition(".")[0])
+    if module.startswith("PIL.") and hasattr(image, "mode"):
         return _of_pil(plan, image.mode)(as_array(image, "image"), out, axis=axis, dtype=dtype)
     if is_on_device(image):
         return on_device(plan, image, out, axis, dtype, library)
@@ -111,6 +114,12 @@ def stored(values, dtype):
     return values.astype(dtype)
 
 
+@functools.cache
+def _torch_kind(dtype):
+    """NumPy's name of a type of PyTorch's."""
+    return _TORCH.get(str(dtype), str(dtype))
+
+
 class _Foreign:
     """Another library's device array: its description for kernels, and its library's stream."""
 
@@ -127,12 +136,12 @@ class _Foreign:
 
             value = array.element_size()
             self.device = array.get_device()
-            kind = str(array.dtype)
+            kind = _torch_kind(array.dtype)
             strides = [value * step for step in array.stride()]
-            self.described = array.data_ptr(), _TORCH.get(kind, kind), tuple(array.shape), strides
+            self.described = array.data_ptr(), kind, tuple(array.shape), strides
             if source is None:
                 self.owner = torch.cuda.current_stream
-                self.stream = self.owner(self.device).cuda_stream
+                self.stream = torch._C._cuda_getCurrentRawStream(self.device)
         elif name == "cupy":
             import cupy
 

@@ -32,6 +32,9 @@ def check(array, name):
     RuntimeError
         For a tensor that requires a gradient.
     """
+    # First, because calls on small tensors take as long as these questions.
+    if is_of(array, "torch", "Tensor"):
+        return check_gradient(array, name)
     if isinstance(array, (list, tuple)):
         for element in array:
             if not isinstance(element, (int, float)):
@@ -44,8 +47,6 @@ def check(array, name):
         if array.mode == "P" and "transparency" in array.info:
             mode = "RGBA"
         raise TypeError(f'{name} is of mode {array.mode}, whose numbers {numbers}: pass {name}.convert("{mode}")')
-    if is_of(array, "torch", "Tensor"):
-        check_gradient(array, name)
 
 
 def check_gradient(tensor, name):
