@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::dist::archive;
-use crate::package::{copy, version};
+use crate::package::{copy, unpack, version};
 use crate::test::{Summary, summed};
 use crate::{cargo, print, root};
 
@@ -56,7 +56,7 @@ pub(crate) const PLATFORMS: [Platform; 2] = [
         linker: "aarch64-linux-gnu-gcc",
         packages: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
         runner: Runner::Qemu,
-        // It starts itself, but this machine's kernel starts no program of another architecture.
+        // It starts its own program, which this machine's kernel cannot run.
         arguments: &["--skip", "round::tests::every_instruction_set_rounds_alike"],
         // Processors differ, and the commands below compare them; paths and signals do not.
         quick: "volume::",
@@ -75,7 +75,8 @@ pub(crate) const PLATFORMS: [Platform; 2] = [
 ];
 
 /// These packages are built and tested, without what needs the crate cust, whose build wants CUDA.
-const PACKAGES: &str = "--no-default-features --features conformance/gpu -p apron -p apron-cli -p conformance -p emulator";
+const PACKAGES: &str = "--no-default-features --features conformance/gpu \
+    -p apron -p apron-cli -p conformance -p emulator";
 
 /// Where Debian has the C library of aarch64.
 const ARM_ROOT: &str = "/usr/aarch64-linux-gnu";
@@ -121,8 +122,10 @@ const COMMANDS: [&str; 30] = [
     "filter small.ppm gpu.jpg --filter emboss --border wrap --device gpu:0",
     "filter small.ppm gpu-wide.png --filter gaussian:20 --device gpu:0",
     "filter small.ppm gpu-bands.png --filter box:7 --chunk-above 1K --device gpu:0",
-    "filter small.ppm gpu.npy --filter gaussian:1.3 --filter sobel --output-type f32 --device gpu:0",
-    "filter gpu.npy gpu-deep.tif --filter motion:length=9,angle=30 --output-type f16 --device gpu:0",
+    "filter small.ppm gpu.npy --filter gaussian:1.3 --filter sobel --output-type f32 \
+     --device gpu:0",
+    "filter gpu.npy gpu-deep.tif --filter motion:length=9,angle=30 --output-type f16 \
+     --device gpu:0",
 ];
 
 /// The name and size of a picture of noise, which the emulator filters in seconds.
@@ -200,7 +203,7 @@ impl Platform {
         summed(command).map(|(_, summary)| summary)
     }
 
-    /// Cargo, to run the tests of the library and of the tool; the tool's alone if in a hurry.
+    /// Cargo, to run the tests of the library and of the tool; if `quick`, of the tool alone.
     fn tests(&self, quick: bool) -> Command {
         let mut command = self.cargo("test");
         command.args(["--test", "cli"]).args((!quick).then_some("--lib"));
@@ -309,7 +312,8 @@ impl Place {
                 process_prng(platform.linker, &folder)?;
                 let folder = folder.display();
                 let variables = format!(
-                    "WINEPREFIX='{folder}/wine' WINEDEBUG=-all WINEPATH=\"Z:{folder};Z:$LD_LIBRARY_PATH\""
+                    "WINEPREFIX='{folder}/wine' WINEDEBUG=-all \
+                     WINEPATH=\"Z:{folder};Z:$LD_LIBRARY_PATH\""
                 );
                 script(&runner, &format!("{variables} exec '{program}' \"$@\""))?;
                 let tool = unpacked.join("apron.exe");
@@ -327,9 +331,7 @@ impl Place {
 fn unpacked(platform: &Platform, release: &Path, folder: &Path) -> Result<PathBuf> {
     let program = release.join("apron").with_extension(platform.extension());
     let name = format!("apron-{}-{}", version()?, platform.release);
-    let archive = archive(&program, &name, folder)?;
-    let status = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder).status()?;
-    ensure!(status.success(), "tar cannot unpack the tool");
+    unpack(&[archive(&program, &name, folder)?], folder)?;
     Ok(folder.join(name))
 }
 
