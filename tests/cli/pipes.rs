@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 
-use crate::tool::{Bench, apron};
+use crate::tool::{self, Bench, apron};
 
 /// Starts the tool with a pipe for each of its standard streams.
 pub(crate) fn started(bench: &Bench, arguments: &[&str]) -> Result<Child, Failed> {
     let mut command = Command::new(apron()?);
     command.args(arguments).current_dir(bench.path());
-    Ok(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(tool::started(|| command.spawn())?)
 }
 
 /// Runs the tool with these bytes on its standard input, which a thread writes.

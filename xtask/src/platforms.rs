@@ -181,17 +181,7 @@ impl Platform {
             return Ok(["no".into(), "-".into(), "-".into(), "-".into()]);
         }
         let place = Place::new(self)?;
-        let mut summary = self.test(quick, &place)?;
-        // Wine 8 starts about one program in two thousand not at all (error 1359). A fault of
-        // apron's fails each time.
-        let more = if self.runner == Runner::Wine { 3 } else { 0 };
-        for _ in 0..more {
-            if summary.failed > 0 {
-                print("Wine may have failed to start a program: the tests run again\n")?;
-                summary = self.test(quick, &place)?;
-            }
-        }
-        let Summary { passed, failed, .. } = summary;
+        let Summary { passed, failed, .. } = self.test(quick, &place)?;
         let (files, differ) = self.compare(&place)?;
         *good &= failed == 0 && passed > 0 && files > 0 && differ.is_empty();
         for name in &differ {
