@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod alpha;
+mod axes;
 mod border;
 mod cpu;
 mod error;
@@ -43,6 +44,7 @@ mod window;
 
 pub use accuracy::Accuracy;
 pub use alpha::Alpha;
+pub use axes::Axes;
 pub use border::Border;
 pub use error::{Error, Result, Why};
 pub use extra::Extra;

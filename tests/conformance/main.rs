@@ -4,6 +4,7 @@
 mod accuracy;
 mod arrays;
 mod auto;
+mod axes;
 mod concurrency;
 mod controls;
 mod cpu;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         turned::trials(selection, &gpu),
         arrays::trials(selection, &gpu),
         light::trials(selection, &gpu),
+        axes::trials(selection, &gpu),
         each::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),

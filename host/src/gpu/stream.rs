@@ -10,7 +10,8 @@ use super::driver::sys::{Handle, cuMemsetD32Async};
 use super::driver::{self, Event, Queue};
 use super::graph::Chain;
 use super::memory::Memory;
-use crate::Result;
+use super::view::DeviceViewMut;
+use crate::{Result, Scalar};
 
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
 ///
@@ -27,6 +28,8 @@ pub struct Stream {
     scratch: Option<Memory>,
     /// Scratch memory of launches around others.
     beneath: Option<Memory>,
+    /// Sums between the passes along an array's axes.
+    between: [Option<Memory>; 2],
     /// The list of uncertain results, and the places of its segments.
     uncertain: Option<(Memory, u32)>,
     /// Words that note pixels which spectra leave out, and the number of launches that had one.
@@ -89,6 +92,7 @@ impl Stream {
             queue,
             scratch: None,
             beneath: None,
+            between: [None, None],
             uncertain: None,
             holes: None,
             recording: None,
@@ -135,6 +139,20 @@ impl Stream {
     /// As [`Stream::scratch`], of other memory, for launches around others.
     pub(crate) fn beneath(&mut self, bytes: usize) -> Result<u64> {
         self.grown(|stream| &mut stream.beneath, bytes)
+    }
+
+    /// Images of f32 without gaps, so many of so many rows and columns, in one of two memories.
+    pub(crate) fn between(
+        &mut self,
+        number: usize,
+        (images, rows, columns): (usize, usize, usize),
+    ) -> Result<DeviceViewMut<'static>> {
+        let kept: fn(&mut Self) -> &mut Option<Memory> = match number {
+            0 => |stream| &mut stream.between[0],
+            _ => |stream| &mut stream.between[1],
+        };
+        let address = self.grown(kept, 4 * images * rows * columns)?;
+        DeviceViewMut::without_gaps(&self.gpu, address, Scalar::F32, (images, rows, columns))
     }
 
     /// The address of memory that becomes as large as its greatest use.

@@ -96,6 +96,43 @@ impl View {
         Ok(self)
     }
 
+    /// Images of one channel without gaps: so many of so many rows and columns.
+    fn without_gaps(
+        gpu: &Gpu,
+        address: u64,
+        scalar: Scalar,
+        (images, height, width): (usize, usize, usize),
+    ) -> Result<Self> {
+        let (value, shape) = (scalar.bytes() as i64, Shape { width, height, channels: 1 });
+        let row = value * width as i64;
+        let image = row * height as i64;
+        let strides = Strides { row, pixel: value as i32, channel: value, image };
+        Self::from_raw(gpu, address, (scalar, strides), shape, images, 0..height)
+    }
+
+    /// The number of values, of images of one channel that have no gaps.
+    fn elements(&self) -> Result<usize> {
+        let Shape { width, height, channels } = self.shape;
+        let Strides { row, pixel, image, .. } = self.strides;
+        let value = self.scalar.bytes() as i64;
+        let gapless = i64::from(pixel) == value
+            && (height == 1 || row == value * width as i64)
+            && (self.images == 1 || image == value * (width * height) as i64);
+        if gapless && channels == 1 && self.there() == (0..height) {
+            return Ok(width * height * self.images);
+        }
+        Err(Error::Parameter {
+            name: "the layout",
+            value: format!("{}, {:?}", self.shape, self.strides),
+            expected: "whole images of one channel without gaps: copy the array first".into(),
+        })
+    }
+
+    /// The same values as so many images of so many rows and columns; they have no gaps.
+    fn reshaped(&self, size: (usize, usize, usize)) -> Result<Self> {
+        Self::without_gaps(&self.gpu, self.plane.base, self.scalar, size)
+    }
+
     /// One image of a batch.
     fn image(&self, number: usize) -> Self {
         let mut view = Self { images: 1, ..self.clone() };
@@ -285,6 +322,14 @@ macro_rules! views {
             pub fn images(&self) -> usize {
                 self.parts.images
             }
+
+            /// The number of values, of images of one channel that have no gaps.
+            ///
+            /// # Errors
+            /// [`Error::Parameter`] for other images.
+            pub(crate) fn elements(&self) -> Result<usize> {
+                self.parts.elements()
+            }
         }
     )*};
 }
@@ -293,6 +338,11 @@ impl DeviceView<'_> {
     /// One of the images.
     pub(crate) fn image(&self, number: usize) -> DeviceView<'_> {
         DeviceView { parts: self.parts.image(number), memory: PhantomData }
+    }
+
+    /// See [`View::reshaped`].
+    pub(crate) fn reshaped(&self, size: (usize, usize, usize)) -> Result<DeviceView<'_>> {
+        Ok(DeviceView { parts: self.parts.reshaped(size)?, memory: PhantomData })
     }
 
     /// The GPU in whose memory it is.
@@ -312,6 +362,27 @@ impl DeviceView<'_> {
 }
 
 impl DeviceViewMut<'_> {
+    /// See [`View::without_gaps`]. The memory is the caller's, for as long as it uses the view.
+    pub(super) fn without_gaps(
+        gpu: &Gpu,
+        address: u64,
+        scalar: Scalar,
+        size: (usize, usize, usize),
+    ) -> Result<Self> {
+        let parts = View::without_gaps(gpu, address, scalar, size)?;
+        Ok(Self { parts, memory: PhantomData })
+    }
+
+    /// See [`View::reshaped`].
+    pub(crate) fn reshaped(&mut self, size: (usize, usize, usize)) -> Result<DeviceViewMut<'_>> {
+        Ok(DeviceViewMut { parts: self.parts.reshaped(size)?, memory: PhantomData })
+    }
+
+    /// See [`View::reshaped`]: to read.
+    pub(crate) fn to_read(&self, size: (usize, usize, usize)) -> Result<DeviceView<'_>> {
+        Ok(DeviceView { parts: self.parts.reshaped(size)?, memory: PhantomData })
+    }
+
     /// One of the images.
     pub(crate) fn image(&mut self, number: usize) -> DeviceViewMut<'_> {
         DeviceViewMut { parts: self.parts.image(number), memory: PhantomData }
