@@ -16,7 +16,14 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 /// Launches the entries with products for each image at least once.
 #[cfg(feature = "gpu")]
 pub(crate) fn launch_entries() -> Result<(), Failed> {
-    as_alone(0..24)
+    as_alone(0..24)?;
+    // Windows of two sizes on interleaved bytes; each turn may have planes instead.
+    let filters = [Filter::gaussian_sized(2.0, 17, 17)?, Filter::gaussian_sized(5.0, 41, 41)?];
+    for turn in 0..24 {
+        let shape = (40, 20, 1 + turn % 4);
+        same::<u8, u8>(&filters, Border::Reflect, shape, &mut Rng::with_seed(turn as u64))?;
+    }
+    Ok(())
 }
 
 /// Filters the images of a batch; the number of results.
@@ -43,7 +50,7 @@ fn as_alone(numbers: std::ops::Range<usize>) -> Result<(), Failed> {
             border => border,
         };
         let most = [(60, 20), (140, 150), (300, 40)][rng.usize(..3)];
-        let shape = (rng.usize(1..=most.0), rng.usize(1..=most.1), rng.usize(1..=3));
+        let shape = (rng.usize(1..=most.0), rng.usize(1..=most.1), rng.usize(1..=4));
         count +=
             TYPES[number % TYPES.len()](&filters, border, shape, &mut rng).map_err(|wrong| {
                 format!("number {number}: {filters:?}, {border}, {shape:?}: {wrong}")

@@ -12,7 +12,7 @@ use crate::{direct, ladder, separable};
 /// The entries that belong to no variant. A plan launches them before, after or instead of a
 /// variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 37] = [
+pub(crate) const SHARED: [&str; 43] = [
     "array_converted",
     "array_in_order",
     "array_joined",
@@ -38,6 +38,12 @@ pub(crate) const SHARED: [&str; 37] = [
     "separable_rows_each",
     "separable_columns_each",
     "separable_tile_each",
+    "separable_matrix_each_17_one",
+    "separable_matrix_each_17_two",
+    "separable_matrix_each_17_three",
+    "separable_matrix_each",
+    "separable_matrix_each_rgb",
+    "separable_matrix_each_rgba",
     "gradient",
     "gradient_8bit",
     "gradient_16bit",

@@ -17,9 +17,10 @@
 //! Arithmetic: see [`Bands`]. The host states the bound of the cut; results so near to a tie that
 //! the cut could change the byte go to the pass's list. Limits: bytes to bytes, no epilogue; shared
 //! memory holds a result's blocks and the rows in flight; the value outside the image is a byte.
-//! Copies at the border are left to `keep.rs`.
+//! Copies at the border are left to `keep.rs`. Entries named `each` take images with taps of their
+//! own, in windows of the same size.
 
-use crate::abi::Pass;
+use crate::abi::{Each, Pass};
 use crate::device::*;
 use crate::tile::strip::{AHEAD, Feed, Output, Ring, Strip, Sums, TILE};
 use crate::tile::whole::Rounding;
@@ -90,34 +91,109 @@ const fn queues(steps: usize, terms: usize) -> bool {
     steps == 1 && terms == 1
 }
 
+/// The bands of an image of a batch with taps for each: an entry of their table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImageBands {
+    /// Bytes from this entry to the row's fragments, which the column's and the initial sums
+    /// follow; 0 if another launch filters the image.
+    pub row: u64,
+    /// The row pass.
+    pub across: Across,
+    /// How the sums of the column pass become bytes, for three digits.
+    pub rounding: Rounding,
+}
+
+/// Words of [`ImageBands`], a multiple of 16 bytes.
+pub const IMAGE_WORDS: usize = 12;
+
+impl ImageBands {
+    /// The entry as the table has it.
+    pub const fn to_words(&self) -> [u32; IMAGE_WORDS] {
+        let Self { row, across: Across { down, second, third }, rounding } = *self;
+        let Rounding { start: [start, _], shift, near, third: _, top } = rounding;
+        let [low, high] = [row as u32, (row >> 32) as u32];
+        let across = [down as u32, second as u32, third as u32];
+        let [down, second, third] = across;
+        [low, high, start as u32, shift as u32, down, second, third, near, top, 0, 0, 0]
+    }
+
+    /// The bands of this block's image, if the launch filters it. `bands` are those of an image of
+    /// the table, with addresses.
+    ///
+    /// # Safety
+    /// The table has an entry for the image.
+    #[inline(always)]
+    unsafe fn of_block(each: &Each, bands: &Bands) -> Option<Bands> {
+        let at = each.entry(block_z(), 4 * IMAGE_WORDS);
+        // SAFETY: as the caller promised.
+        let ([low, high, start, shift], [down, second, third, near], [top]) = unsafe {
+            (load_words(at), load_words(at.wrapping_add(16)), load_words(at.wrapping_add(32)))
+        };
+        if low | high == 0 {
+            return None;
+        }
+        let row = at.wrapping_add((high as u64) << 32 | low as u64);
+        let across = Across { down: down as i32, second: second as i32, third: third as i32 };
+        let start = [start as i32, 0];
+        Some(Bands {
+            row,
+            column: row.wrapping_add(bands.column.wrapping_sub(bands.row)),
+            begin: row.wrapping_add(bands.begin.wrapping_sub(bands.row)),
+            across: [across; 2],
+            rounding: Rounding { start, shift: shift as i32, near, top, ..bands.rounding },
+            ..*bands
+        })
+    }
+}
+
 /// Declares and lists the entries. Each has: name; blocks of 16 rows that a result needs (0: any
 /// number); steps of the row pass (0: any number); channels, if de-interleaved (else 1); tiles of a
-/// strip; tiles at a time; terms; the most registers of a thread.
+/// strip; tiles at a time; terms; the most registers of a thread; the entry that reads a table of
+/// [`ImageBands`], if there is one.
 macro_rules! separable_matrix {
-    ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal;)*) => {
+    ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal $(, $each:ident)?;)*) => {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
                 slide::<$h, $r, $p, $t, $g, $n, { queues($r, $n) }>(&pass, &bands, (channels, filtered), rows)
             }
+            $(
+                fn $each(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32, each: Each) {
+                    directive!($limit);
+                    if let Some(bands) = ImageBands::of_block(&each, &bands) {
+                        slide::<$h, $r, $p, $t, $g, $n, { queues($r, $n) }>(&pass, &bands, (channels, filtered), rows)
+                    }
+                }
+            )?
         )*}
 
         host! {
             /// The entries. The first entry that supports a problem is the fastest.
-            pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, planar: $p, tiles: $t, terms: $n, queues: queues($r, $n) }),*];
+            pub const ENTRIES: &[SeparableMatrix] = &[$(
+                SeparableMatrix {
+                    entry: $name,
+                    each: [$($each)?].first().copied(),
+                    blocks: $h,
+                    steps: $r,
+                    planar: $p,
+                    tiles: $t,
+                    terms: $n,
+                    queues: queues($r, $n),
+                }
+            ),*];
         }
     };
 }
 
 separable_matrix! {
-    separable_matrix_17_one: 2, 1, 1, 4, 2, 1, ".maxnreg 128";
-    separable_matrix_17_two: 2, 2, 1, 4, 2, 1, ".maxnreg 128";
-    separable_matrix_17_three: 2, 3, 1, 4, 2, 1, ".maxnreg 128";
+    separable_matrix_17_one: 2, 1, 1, 4, 2, 1, ".maxnreg 128", separable_matrix_each_17_one;
+    separable_matrix_17_two: 2, 2, 1, 4, 2, 1, ".maxnreg 128", separable_matrix_each_17_two;
+    separable_matrix_17_three: 2, 3, 1, 4, 2, 1, ".maxnreg 128", separable_matrix_each_17_three;
     separable_matrix_33_two: 3, 2, 1, 4, 2, 1, ".maxnreg 128";
-    separable_matrix_any: 0, 0, 1, 2, 2, 1, ".maxnreg 128";
-    separable_matrix_rgb: 0, 0, 3, 3, 3, 1, ".maxnreg 128";
-    separable_matrix_rgba: 0, 0, 4, 4, 4, 1, ".maxnreg 168";
+    separable_matrix_any: 0, 0, 1, 2, 2, 1, ".maxnreg 128", separable_matrix_each;
+    separable_matrix_rgb: 0, 0, 3, 3, 3, 1, ".maxnreg 128", separable_matrix_each_rgb;
+    separable_matrix_rgba: 0, 0, 4, 4, 4, 1, ".maxnreg 168", separable_matrix_each_rgba;
     separable_matrix_two_17_one: 2, 1, 1, 4, 2, 2, ".maxnreg 128";
     separable_matrix_two_17_two: 2, 2, 1, 4, 2, 2, ".maxnreg 128";
     separable_matrix_two_17_three: 2, 3, 1, 4, 2, 2, ".maxnreg 128";
@@ -135,6 +211,9 @@ host! {
     pub struct SeparableMatrix {
         /// The entry to launch.
         pub entry: crate::entry::Entry<(Pass, Bands, i32, i32, i32)>,
+        /// The entry for images with taps of their own, if there is one. Its last argument is
+        /// their table.
+        pub each: Option<crate::entry::Entry<(Pass, Bands, i32, i32, i32, Each)>>,
         /// Blocks of 16 rows that 16 rows of results need; 0 for any number.
         pub blocks: usize,
         /// Steps of the row pass; 0 for any number.

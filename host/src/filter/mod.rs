@@ -146,13 +146,15 @@ impl Eq for Filter {}
 /// Equal filters have equal hashes: 0 and -0 are equal taps.
 impl Hash for Filter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut add = |taps: &[f64]| taps.iter().for_each(|tap| (tap + 0.0).to_bits().hash(state));
+        // Python hashes the filters of a batch at each call: an operation or two for each tap.
+        let mixed = |taps: &[f64]| {
+            taps.iter().fold(0u64, |mixed, tap| {
+                (mixed.rotate_left(5) ^ (tap + 0.0).to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            })
+        };
         match &self.taps {
-            Taps::Dense { taps, .. } => add(taps),
-            Taps::Product(Factors { row, column }) => {
-                add(row);
-                add(column);
-            }
+            Taps::Dense { taps, .. } => mixed(taps).hash(state),
+            Taps::Product(Factors { row, column }) => (mixed(row), mixed(column)).hash(state),
         }
         // The terms are not hashed. They follow from the taps, except for presets that bring their
         // own: such a filter may share its hash with another.

@@ -27,7 +27,7 @@ mod separable;
 pub(crate) mod separable_matrix;
 mod separable_tile;
 pub(crate) mod sliding;
-mod strip;
+pub(crate) mod strip;
 pub(crate) mod taken;
 pub(crate) mod uncertain;
 #[cfg(feature = "gpu")]

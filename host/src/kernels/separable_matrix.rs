@@ -80,7 +80,7 @@ impl ProductDigits {
     /// The fragments of the rows, those of the columns, and what sums begin with, as
     /// `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
     #[cfg(feature = "gpu")]
-    fn bands(&self, passes: &MatrixPasses) -> Vec<u32> {
+    pub(crate) fn fragments(&self, passes: &MatrixPasses) -> Vec<u32> {
         let MatrixPasses { layout, terms, .. } = passes;
         let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.value_stride());
         let mut words = Vec::with_capacity(FRAGMENT * (terms * steps + pairs) + 4 * (terms + 1));
@@ -143,27 +143,43 @@ const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
-struct MatrixPasses {
-    layout: Layout,
+pub(crate) struct MatrixPasses {
+    pub(crate) layout: Layout,
     /// Products of a row and a column.
     terms: usize,
     /// Blocks of 16 rows that 16 rows of results need, of each term.
     blocks: usize,
     /// Whether a multiple of the pixel itself is added.
     point: bool,
-    entry: &'static SeparableMatrix,
+    pub(crate) entry: &'static SeparableMatrix,
 }
 
 impl MatrixPasses {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = strip::channels(problem)?;
-        let (terms, point) = (problem.terms()?, problem.sum.is_some_and(|(_, point)| point));
         if problem.numbers.terms.is_none() {
             return Err(
                 "its rows and columns cannot be scaled to integers: too long, or too large for u8 results".into(),
             );
         }
-        let [plain, apart] = [false, true].map(|planar| Layout::new(channels, planar, problem));
+        let (terms, point) = (problem.terms()?, problem.sum.is_some_and(|(_, point)| point));
+        let size = (problem.cols, problem.rows);
+        let passes = Self::of(channels, size, problem.anchor_x, (terms, point), |_| true)?;
+        problem.fits_shared_memory(passes.shared_bytes(&passes.ring(0)), "its rows")?;
+        Ok(passes)
+    }
+
+    /// For a window of so many columns and rows, with its anchor in a column, and for so many
+    /// products, perhaps with a multiple of the pixel itself: the first of the entries that serve.
+    pub(crate) fn of(
+        channels: usize,
+        (cols, rows): (usize, usize),
+        anchor_x: usize,
+        (terms, point): (usize, bool),
+        serves: impl Fn(&SeparableMatrix) -> bool,
+    ) -> Result<Self, Why> {
+        let [plain, apart] =
+            [false, true].map(|planar| Layout::new(channels, planar, (cols, anchor_x)));
         // Splitting channels takes time for each 16 values of a row: measured with 9 to 101 taps,
         // on 640x480 to 4096x4096 pixels.
         let planar = channels > 2
@@ -171,27 +187,26 @@ impl MatrixPasses {
             && plain.halves >= 2 * apart.halves + 2;
         let layout = if planar { apart } else { plain };
         // At least one block is summed and one is stored.
-        let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
+        let (blocks, steps) = ((15 + rows).div_ceil(16).max(2), layout.steps(1));
         let takes = |entry: &&SeparableMatrix| {
-            (entry.blocks == 0 || entry.blocks == blocks)
+            serves(entry)
+                && (entry.blocks == 0 || entry.blocks == blocks)
                 && (entry.steps == 0 || entry.steps == steps)
                 && (entry.planar, entry.terms) == (layout.parts(), terms)
         };
         let entry = ENTRIES.iter().find(takes).ok_or("it has no kernel for these channels")?;
-        let passes = Self { layout, terms, blocks, point, entry };
-        problem.fits_shared_memory(passes.shared_bytes(&passes.ring(0)), "its rows")?;
-        Ok(passes)
+        Ok(Self { layout, terms, blocks, point, entry })
     }
 
     /// The rows of a strip. The rows of all blocks are loaded, and kept while their values are
     /// still added: results lie `anchor_y` rows below their window's first row.
-    fn ring(&self, anchor_y: usize) -> Ring {
+    pub(crate) fn ring(&self, anchor_y: usize) -> Ring {
         let kept = if self.point { self.blocks - anchor_y / 16 } else { 1 };
         self.layout.ring(self.entry.tiles, kept, (16 * self.blocks - 15, anchor_y))
     }
 
     /// Bytes of shared memory that a block of threads needs.
-    fn shared_bytes(&self, ring: &Ring) -> usize {
+    pub(crate) fn shared_bytes(&self, ring: &Ring) -> usize {
         // An entry for a number of blocks keeps the last ones in registers.
         let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
         ring.with_queue(self.entry.queues) as usize
@@ -255,22 +270,16 @@ impl MatrixPasses {
     }
 }
 
-impl Launcher for MatrixPasses {
-    #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let whole = job.taps.filter().fact::<Option<ProductDigits>>();
-        let whole =
-            whole.as_ref().as_ref().ok_or_else(|| strip::no_form(Variant::SeparableMatrix))?;
-        // Only one layout serves a number of channels.
-        let make = || Ok((whole.bands(self), ()));
-        let (row, ()) = job.taps.table(("digits of products", self.layout.channels), make)?;
+#[cfg(feature = "gpu")]
+impl MatrixPasses {
+    /// The kernel's bands, whose fragments begin at address `row`.
+    pub(crate) fn bands(&self, whole: &ProductDigits, row: u64, ring: Ring) -> Bands {
         let column = row + 4 * (FRAGMENT * self.terms * self.steps()) as u64;
-        let ring = self.ring(job.window.anchor_y as usize);
         let across = |term: &TermDigits| {
             let Joining { more, .. } = term.joining;
             Across { down: (8 - more).max(0), second: 1 << more, third: 256 << more }
         };
-        let bands = Bands {
+        Bands {
             row,
             column,
             begin: column + 4 * (FRAGMENT * self.pairs()) as u64,
@@ -282,15 +291,34 @@ impl Launcher for MatrixPasses {
             point: whole.point,
             ring,
             rounding: Rounding::of_three(whole.start, whole.shift, whole.near),
-        };
-        let strips = Strips {
+        }
+    }
+
+    /// The strips of a launch.
+    pub(crate) fn strips_of<'a>(&'a self, ring: &'a Ring) -> Strips<'a> {
+        Strips {
             layout: &self.layout,
-            ring: &ring,
+            ring,
             tiles: self.entry.tiles,
-            shared: self.shared_bytes(&ring) as u32,
+            shared: self.shared_bytes(ring) as u32,
             heights: &HEIGHTS,
             besides: self.blocks as f64 - 1.0,
-        };
+        }
+    }
+}
+
+impl Launcher for MatrixPasses {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::PassJob<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let whole = job.taps.filter().fact::<Option<ProductDigits>>();
+        let whole =
+            whole.as_ref().as_ref().ok_or_else(|| strip::no_form(Variant::SeparableMatrix))?;
+        // Only one layout serves a number of channels.
+        let make = || Ok((whole.fragments(self), ()));
+        let (row, ()) = job.taps.table(("digits of products", self.layout.channels), make)?;
+        let ring = self.ring(job.window.anchor_y as usize);
+        let bands = self.bands(whole, row, ring);
+        let strips = self.strips_of(&ring);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for
         // this problem; the pass describes allocated memory, and has a list.
         unsafe { strip::launch(self.entry.entry, bands, &strips, job, stream) }

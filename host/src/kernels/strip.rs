@@ -9,7 +9,10 @@ use gpu_kernels::tile::{
     strip::{AHEAD, Ring},
 };
 #[cfg(feature = "gpu")]
-use gpu_kernels::{abi::Pass, entry::Entry};
+use gpu_kernels::{
+    abi::{Pass, Region},
+    entry::Entry,
+};
 
 #[cfg(feature = "gpu")]
 use super::prepared::PassJob;
@@ -22,7 +25,7 @@ use crate::{Scalar, Why};
 
 /// The error of a launch whose taps have no form as digits.
 #[cfg(feature = "gpu")]
-pub(super) fn no_form(variant: Variant) -> Error {
+pub(crate) fn no_form(variant: Variant) -> Error {
     let reason = "its taps cannot be scaled to integers".to_owned();
     Error::Unsupported { variant: variant.name(), reason }
 }
@@ -55,9 +58,9 @@ pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
 
 /// The layout of the bytes that a row of taps needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Channels side by side.
-    pub(super) channels: usize,
+    pub(crate) channels: usize,
     /// Whether they are split: then a value is a pixel, and each channel is a tile.
     pub(super) planar: bool,
     /// How many values left of a strip its rows begin: at a multiple of 16 in memory. It is a
@@ -72,8 +75,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(channels: usize, planar: bool, problem: &Problem) -> Self {
-        let Problem { cols, anchor_x, .. } = *problem;
+    /// For so many columns of taps, with the anchor in this one.
+    pub(super) fn new(channels: usize, planar: bool, (cols, anchor_x): (usize, usize)) -> Self {
         let value_stride = if planar { 1 } else { channels };
         let ahead = value_stride * anchor_x;
         // Results at multiples of 16 or 8 bytes are written in fewer pieces, if that needs no more
@@ -138,7 +141,7 @@ impl Layout {
 
 /// The strips of a launch.
 #[cfg(feature = "gpu")]
-pub(super) struct Strips<'a> {
+pub(crate) struct Strips<'a> {
     pub(super) layout: &'a Layout,
     pub(super) ring: &'a Ring,
     /// Tiles of a strip.
@@ -175,24 +178,39 @@ pub(super) unsafe fn launch<B: Copy>(
     job: &PassJob<'_>,
     stream: &mut Stream,
 ) -> crate::Result<()> {
-    let Strips { layout, ring, tiles, shared, heights, besides } = *strips;
-    let pass = super::keep::left_out(job.pass);
-    let (region, channels) = (&pass.region, layout.channels as u32);
-    // In values, of which a pixel is one if its channels are planar.
-    let each = layout.value_stride() as i32;
-    let width = TILE as u32 * if layout.planar { 1 } else { tiles as u32 };
-    let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
-    let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels);
-    let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?.max(1);
-    let rows = height_of_strips(heights, besides, |rows| {
-        f64::from(across * height.div_ceil(rows)) * f64::from(images) / slots as f64
-    });
-    let grid = Grid { blocks: (across * height.div_ceil(rows), 1, 1), block: (32, 1, 1), shared };
-    let grid = stream.gpu().fitting(grid, images);
+    let (pass, channels) = (super::keep::left_out(job.pass), strips.layout.channels as u32);
+    let (grid, rows) = strips.grid(entry.name(), &pass.region, job.planes, stream)?;
     // A plane of its own is all that a kernel for one channel has.
     let filtered = if channels > 1 { job.filtered } else { 1 };
-    let arguments = (pass, bands, channels as i32, filtered as i32, rows as i32);
+    let arguments = (pass, bands, channels as i32, filtered as i32, rows);
     // SAFETY: as the caller promised.
     unsafe { stream.enqueue(entry, grid, &arguments)? };
     super::keep::restore(job, stream)
+}
+
+#[cfg(feature = "gpu")]
+impl Strips<'_> {
+    /// The grid for an entry, a region and so many planes, and the rows of a strip, by which it
+    /// ends soonest.
+    pub(crate) fn grid(
+        &self,
+        entry: &'static str,
+        region: &Region,
+        planes: u32,
+        stream: &Stream,
+    ) -> crate::Result<(Grid, i32)> {
+        let Self { layout, ring, tiles, shared, heights, besides } = *self;
+        // In values, of which a pixel is one if its channels are planar.
+        let each = layout.value_stride() as i32;
+        let width = TILE as u32 * if layout.planar { 1 } else { tiles as u32 };
+        let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
+        let (height, images) = ((region.y1 - region.y0) as u32, planes / layout.channels as u32);
+        let slots = stream.gpu().resident_blocks(entry, 32, shared)?.max(1);
+        let rows = height_of_strips(heights, besides, |rows| {
+            f64::from(across * height.div_ceil(rows)) * f64::from(images) / slots as f64
+        });
+        let blocks = (across * height.div_ceil(rows), 1, 1);
+        let grid = Grid { blocks, block: (32, 1, 1), shared };
+        Ok((stream.gpu().fitting(grid, images), rows as i32))
+    }
 }

@@ -50,17 +50,21 @@ impl Uncertainty {
             _ => return Self::of_f32(variant, filter, numbers.few, machine),
         };
         let ByteFilter { filter: view, .. } = filter.byte_filter()?;
-        let ties = round::ties(view);
-        // These kernels test their sums against a bound of their own.
         Ok(match share.filter(|&share| share > 0.0) {
             None => Self::NONE,
-            Some(share) => Self {
-                near: Some(1.0),
-                share: share.max(ties),
-                least: least_listed(view, ties),
-                passes: numbers.few.map(Exactly::Beyond),
-            },
+            Some(share) => {
+                Self { passes: numbers.few.map(Exactly::Beyond), ..Self::of_share(view, share) }
+            }
         })
+    }
+
+    /// For kernels that test their sums against a bound of their own, which leaves this share of
+    /// results uncertain; of the taps as bytes have them.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_share(view: &Filter, share: f64) -> Self {
+        let ties = round::ties(view);
+        let least = least_listed(view, ties);
+        Self { near: Some(1.0), share: share.max(ties), least, passes: None }
     }
 
     /// For sums in f32, and the share of results from which exact passes are faster: see [`few`].

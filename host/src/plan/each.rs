@@ -33,6 +33,10 @@ const TO_GPU: usize = 3;
 #[cfg(feature = "gpu")]
 const LARGE: usize = 3 << 20;
 
+/// Nanoseconds to find out whether a filter shares launches with others.
+#[cfg(feature = "gpu")]
+const PRODUCT: f64 = 2e4;
+
 /// A plan for each image of a batch, such as a blur of another sigma for each. Every image gets the
 /// result of its own plan.
 ///
@@ -61,9 +65,9 @@ const LARGE: usize = 3 << 20;
 #[derive(Debug)]
 pub struct Plans {
     plans: Vec<Arc<Plan>>,
-    /// For a GPU's number, and whether bytes are made of bytes.
+    /// For a GPU's number, and for bytes made of bytes the channels that lie side by side.
     #[cfg(feature = "gpu")]
-    tables: Mutex<HashMap<(u32, bool), Arc<Table>>>,
+    tables: Mutex<HashMap<(u32, Option<usize>), Arc<Table>>>,
 }
 
 /// The products of those images that are filtered together.
@@ -182,7 +186,8 @@ impl Plans {
         let engine = gpus.engine_of(src.gpu());
         engine.enter_with((src, dst), stream)?;
         let Shape { width, height, channels } = src.shape();
-        let table = self.table(engine, kinds)?;
+        let bytes = (kinds == (Scalar::U8, Scalar::U8)).then(|| src.side_by_side());
+        let table = self.table(engine, bytes)?;
         let products = table.products.as_ref().filter(|_| width * height * channels < LARGE);
         let mut image = 0;
         while image < table.numbers.len() {
@@ -200,25 +205,30 @@ impl Plans {
         Ok(())
     }
 
-    /// The products on an engine's GPU, for these types.
+    /// The products on an engine's GPU: for values, or for bytes of images with so many channels
+    /// side by side.
     #[cfg(feature = "gpu")]
-    fn table(&self, engine: &Engine, kinds: (Scalar, Scalar)) -> Result<Arc<Table>> {
-        let is_bytes = kinds == (Scalar::U8, Scalar::U8);
-        let key = (engine.gpu().info().ordinal, is_bytes);
+    fn table(&self, engine: &Engine, bytes: Option<usize>) -> Result<Arc<Table>> {
+        let key = (engine.gpu().info().ordinal, bytes);
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = tables.get(&key) {
             return Ok(table.clone());
         }
+        // What is found here, a filter keeps.
+        let effort = Effort::of_work(PRODUCT * self.plans.len() as f64);
+        let find = |plan: &Arc<Plan>| plan.product(engine, bytes).map(|_| ());
+        threads::try_for_each(effort.threads_now(), self.plans.iter(), find)
+            .map_err(|(_, error)| error)?;
         let border = self.plans[0].border;
         let (mut numbers, mut filters) = (Vec::with_capacity(self.plans.len()), Vec::new());
         for plan in &self.plans {
-            let product = plan.product(engine, is_bytes)?.filter(|_| plan.border == border);
+            let product = plan.product(engine, bytes)?.filter(|_| plan.border == border);
             numbers.push(product.map(|_| filters.len()));
             filters.extend(product);
         }
         let products = match filters.is_empty() {
             true => None,
-            false => Some(Products::new(engine.gpu(), &filters, border, is_bytes)?),
+            false => Some(Products::new(engine.gpu(), &filters, border, bytes)?),
         };
         let table = Arc::new(Table { numbers, products });
         tables.insert(key, table.clone());
@@ -238,9 +248,10 @@ impl Plan {
     }
 
     /// The filter, if a GPU's passes over a batch with products for each image make this plan's
-    /// results: bytes of bytes, or values that are added up in f32.
+    /// results: bytes of images with so many channels side by side, or values that are added up in
+    /// f32.
     #[cfg(feature = "gpu")]
-    fn product(&self, engine: &Engine, is_bytes: bool) -> Result<Option<&Filter>> {
+    fn product(&self, engine: &Engine, bytes: Option<usize>) -> Result<Option<&Filter>> {
         let is_plain = self.gradient.is_none()
             && self.variant.is_none()
             && !self.is_light()
@@ -248,9 +259,11 @@ impl Plan {
             && !matches!(self.border, Border::None | Border::Keep)
             && self.filter.least_change() == 0.0;
         let is_product = is_plain
-            && match is_bytes {
-                true => Products::estimates(engine.gpu(), &self.filter)?,
-                false => {
+            && match bytes {
+                Some(channels) => {
+                    Products::takes_bytes(engine.gpu(), (&self.filter, self.border), channels)?
+                }
+                None => {
                     // The filter and the accuracy alone decide, not the picture.
                     let shape = Shape { width: 1, height: 1, channels: 1 };
                     let problem = self.problem(shape, Place::Gpu(Machine::H200));
