@@ -1,5 +1,7 @@
 //! The magnitude or the angle of a gradient: launches `gpu-kernels/src/kernels/gradient.rs`.
 
+use std::sync::Arc;
+
 use gpu_kernels::kernels::gradient::{BLOCK, FLAT, STRIP, gradient_any};
 
 use super::prepared::{Launcher, PassJob, Prepared};
@@ -14,7 +16,7 @@ use crate::problem::Problem;
 pub(crate) fn prepare(problem: &Problem, is_angle: bool) -> Prepared {
     let strips =
         if is_angle { None } else { Strips::find(Taken::Weights, (STRIP, FLAT), problem).ok() };
-    Prepared { ran: Ran::Gradient, launcher: Box::new(Launch { strips, is_angle }) }
+    Prepared { ran: Ran::Gradient, launcher: Arc::new(Launch { strips, is_angle }) }
 }
 
 #[derive(Debug)]

@@ -7,6 +7,8 @@
 //! the results: quotients, or sums; bytes that are uncertain, exactly
 //! ```
 
+use std::sync::Arc;
+
 use gpu_kernels::abi::scalar::U8;
 use gpu_kernels::abi::{Epilogue, Pass, Plane, UncertainList};
 use gpu_kernels::kernels::exactly::TEAM;
@@ -70,7 +72,7 @@ pub(crate) fn prepare(
     let weight = filter.weight() as f32;
     Prepared {
         ran: Ran::Masked,
-        launcher: Box::new(Launch { kernels, rule, ones, weight, is_nan, knows }),
+        launcher: Arc::new(Launch { kernels, rule, ones, weight, is_nan, knows }),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn prepare(
     weighted: bool,
 ) -> Prepared {
     let launch = Launch { sums, tables, white: white(source, target), weighted };
-    Prepared { ran: Ran::Light, launcher: Box::new(launch) }
+    Prepared { ran: Ran::Light, launcher: Arc::new(launch) }
 }
 
 #[derive(Debug)]

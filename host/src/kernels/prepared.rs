@@ -2,6 +2,7 @@
 //! cannot run.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 #[cfg(feature = "gpu")]
 use crate::gpu::{stream::Stream, taps::TapHomes};
@@ -24,16 +25,16 @@ pub(crate) struct Kernel {
 }
 
 /// A kernel prepared for a problem, ready for any pass of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     /// What the launch counts as. A kernel without a variant stores bytes correctly rounded.
     pub(crate) ran: Ran,
-    pub(crate) launcher: Box<dyn Launcher>,
+    pub(crate) launcher: Arc<dyn Launcher>,
 }
 
 impl Prepared {
     pub(crate) fn new(variant: Variant, launcher: impl Launcher + 'static) -> Self {
-        Self { ran: Ran::Variant(variant), launcher: Box::new(launcher) }
+        Self { ran: Ran::Variant(variant), launcher: Arc::new(launcher) }
     }
 
     pub(crate) fn variant(&self) -> Option<Variant> {

@@ -1,5 +1,7 @@
 //! Colours weighted by alpha: launches `gpu-kernels/src/kernels/weighted.rs`.
 
+use std::sync::Arc;
+
 use gpu_kernels::abi::scalar::U8;
 use gpu_kernels::kernels::weighted::{BLOCK, Weights, weighted, weighted_bytes};
 
@@ -11,7 +13,7 @@ use crate::plan::ran::Ran;
 
 /// The kernel for pixels whose last channel is alpha.
 pub(crate) fn prepare() -> Prepared {
-    Prepared { ran: Ran::Weighted, launcher: Box::new(Launch) }
+    Prepared { ran: Ran::Weighted, launcher: Arc::new(Launch) }
 }
 
 #[derive(Debug)]

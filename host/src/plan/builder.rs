@@ -207,6 +207,8 @@ impl PlanBuilder {
             fallback,
             engine,
             rounding: OnceLock::new(),
+            #[cfg(feature = "gpu")]
+            chosen: std::sync::Mutex::default(),
             report: self.report,
             rows: self.limits.rows,
             unknown: self.unknown,

@@ -32,6 +32,8 @@ pub(crate) mod step;
 pub(crate) mod streamed;
 
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "gpu")]
+use std::sync::{Mutex, PoisonError};
 
 use choose::Candidate;
 use device::Device;
@@ -93,6 +95,9 @@ pub struct Plan {
     engine: Engine,
     /// What it takes to round bytes, once a time was predicted.
     rounding: OnceLock<Rounding>,
+    /// The last problem on a GPU, and the kernel that was chosen for it: to choose takes 2 us.
+    #[cfg(feature = "gpu")]
+    chosen: Mutex<Option<(Problem, Prepared)>>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -231,8 +236,22 @@ impl Plan {
         match (variant, &gpus.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
-            (None, None) => problem.choose_kernel(),
+            (None, None) => self.chosen_kernel(problem),
         }
+    }
+
+    /// The kernel that is chosen for a problem.
+    #[cfg(feature = "gpu")]
+    fn chosen_kernel(&self, problem: &Problem) -> Result<Prepared> {
+        let last = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, prepared)) = &*last()
+            && of == problem
+        {
+            return Ok(prepared.clone());
+        }
+        let prepared = problem.choose_kernel()?;
+        *last() = Some((*problem, prepared.clone()));
+        Ok(prepared)
     }
 
     /// Every variant that an image of this shape could run here, the one that would be chosen
