@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::array::{Axes, dims};
-use crate::dlpack;
+use crate::dlpack::{self, Exchange, Lent};
 use crate::filter::error;
 use crate::number::NumberType;
 use crate::plan::Plan;
@@ -37,7 +37,16 @@ impl Described {
         strides: &[i64],
         axes: Axes,
     ) -> PyResult<Self> {
-        let scalar = NumberType::from_typestr(kind)?.scalar()?;
+        Self::of(address, NumberType::from_typestr(kind)?.scalar()?, (shape, strides), axes)
+    }
+
+    /// The same, of a type for kernels.
+    fn of(
+        address: u64,
+        scalar: Scalar,
+        (shape, strides): (&[usize], &[i64]),
+        axes: Axes,
+    ) -> PyResult<Self> {
         let ([images, height, width, channels], [image, row, pixel, channel]) =
             dims(shape, strides, axes, scalar.bytes() as i64)?;
         let pixel = i32::try_from(pixel).map_err(|_| {
@@ -157,6 +166,43 @@ pub(crate) fn enqueue_foreign(
     let (source, target) = (of(&source)?, of(&target)?);
     let alpha = plan.mode(source.shape.channels);
     enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), foreign)
+}
+
+/// As [`enqueue_foreign`], for arrays of one library whose type has a table of DLPack's functions,
+/// in that library's current stream. False if a plan does not filter the one into the other as they
+/// are.
+#[pyfunction]
+#[pyo3(signature = (plan, source, target, axis, owner))]
+pub(crate) fn enqueue_lent(
+    plan: &Plan,
+    source: &Bound<'_, PyAny>,
+    target: &Bound<'_, PyAny>,
+    axis: isize,
+    owner: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let py = source.py();
+    let Some(exchange) = Exchange::of(source) else { return Ok(false) };
+    let (Some(from), Some(to)) = (exchange.lent(source), exchange.lent(target)) else {
+        return Ok(false);
+    };
+    let (kind, id) = from.device;
+    let (Ok(of_source), Ok(of_target)) = (from.number.scalar(), to.number.scalar()) else {
+        return Ok(false);
+    };
+    let is_there = kind == dlpack::CUDA && from.address != 0 && to.address != 0;
+    if !is_there || from.device != to.device || from.shape != to.shape {
+        return Ok(false);
+    }
+    let Some(handle) = exchange.stream(py, from.device) else { return Ok(false) };
+    let gpu = Gpu::open(id as u32).map_err(error)?;
+    let stream = foreign_stream(&gpu, handle, owner)?;
+    let of = |lent: &Lent, scalar| {
+        Described::of(lent.address, scalar, (&lent.shape, &lent.strides), Axes::One(axis))
+    };
+    let (source, target) = (of(&from, of_source)?, of(&to, of_target)?);
+    let alpha = plan.mode(source.shape.channels);
+    enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), Some(stream))?;
+    Ok(true)
 }
 
 /// Filters one array into another in a stream. Without one, uses a stream of apron's and waits for

@@ -1,12 +1,13 @@
 //! DLPack, by which array libraries exchange arrays. The structures are those of `dlpack.h`,
-//! versions 0.8 and 1.0.
+//! versions 0.8, 1.0 and, for [`Exchange`], 1.3.
 
 use std::any::Any;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -20,6 +21,7 @@ const PLAIN: &CStr = c"dltensor";
 const PLAIN_USED: &CStr = c"used_dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
+const EXCHANGE: &CStr = c"dlpack_exchange_api";
 
 /// Bit of `flags`: the consumer may not write.
 const READ_ONLY: u64 = 1;
@@ -189,6 +191,97 @@ impl Array {
                 readonly,
             })
         }
+    }
+}
+
+/// What a library's arrays have that describes them without Python: `DLPackExchangeAPI`.
+#[repr(C)]
+struct Table {
+    major: u32,
+    minor: u32,
+    /// An older table, and functions that own what they return.
+    others: [*const c_void; 4],
+    describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
+    stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
+}
+
+/// The table of a library's arrays, whose type has it as an attribute.
+pub(crate) struct Exchange<'py> {
+    table: &'static Table,
+    capsule: Bound<'py, PyAny>,
+}
+
+/// An array as its library describes it, for as long as it lives.
+pub(crate) struct Lent {
+    pub(crate) address: u64,
+    /// The device's type and number.
+    pub(crate) device: (i32, i32),
+    pub(crate) number: NumberType,
+    pub(crate) shape: Vec<usize>,
+    /// In bytes.
+    pub(crate) strides: Vec<i64>,
+}
+
+impl<'py> Exchange<'py> {
+    /// The table of an array's library, if it has one.
+    pub(crate) fn of(array: &Bound<'py, PyAny>) -> Option<Self> {
+        let capsule = Self::attribute(array)?;
+        // SAFETY: the pointer is an object, and the name is static. By the standard, a capsule of
+        // this name holds a table that lives as long as the process.
+        let table = unsafe {
+            if ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE.as_ptr()) != 1 {
+                return None;
+            }
+            &*ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE.as_ptr()).cast::<Table>()
+        };
+        (table.major == 1).then_some(Self { table, capsule })
+    }
+
+    fn attribute(array: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        array.get_type().getattr(intern!(array.py(), "__dlpack_c_exchange_api__")).ok()
+    }
+
+    /// One of the library's arrays; `None` for others, and where it cannot be described.
+    pub(crate) fn lent(&self, array: &Bound<'py, PyAny>) -> Option<Lent> {
+        if !Self::attribute(array)?.is(&self.capsule) {
+            return None;
+        }
+        let describe = self.table.describe?;
+        let mut tensor = std::mem::MaybeUninit::<Tensor>::uninit();
+        // SAFETY: the array's type has this table. The function fills the structure, or fails with
+        // an exception set. Shape and strides have `ndim` elements, and the array holds them.
+        unsafe {
+            if describe(array.as_ptr(), tensor.as_mut_ptr()) != 0 {
+                PyErr::take(array.py());
+                return None;
+            }
+            let tensor = tensor.assume_init();
+            let Type { code, bits, lanes } = tensor.dtype;
+            let dims = tensor.ndim as usize;
+            if dims == 0 || tensor.strides.is_null() {
+                return None;
+            }
+            let numbers = |numbers: *const i64| std::slice::from_raw_parts(numbers, dims).iter();
+            let bytes = i64::from(bits / 8);
+            Some(Lent {
+                address: tensor.data as u64 + tensor.byte_offset,
+                device: (tensor.device.kind, tensor.device.id),
+                number: NumberType::from_dlpack(code, bits, lanes).ok()?,
+                shape: numbers(tensor.shape).map(|&extent| extent as usize).collect(),
+                strides: numbers(tensor.strides).map(|stride| bytes * stride).collect(),
+            })
+        }
+    }
+
+    /// The handle of the library's current stream on a device.
+    pub(crate) fn stream(&self, py: Python<'_>, (kind, id): (i32, i32)) -> Option<u64> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the function sets the handle, or fails with an exception set.
+        if unsafe { self.table.stream?(kind, id, &mut handle) } == 0 {
+            return Some(handle as u64);
+        }
+        PyErr::take(py);
+        None
     }
 }
 

@@ -27,7 +27,7 @@ mod _apron {
     }
 
     #[pymodule_export]
-    use crate::device::{DeviceArray, enqueue_foreign, enqueue_masked, synchronize};
+    use crate::device::{DeviceArray, enqueue_foreign, enqueue_lent, enqueue_masked, synchronize};
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]

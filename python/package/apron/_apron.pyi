@@ -201,6 +201,13 @@ def enqueue(
     stream: int | None,
     owner: object,
 ) -> None: ...
+def enqueue_lent(
+    plan: Plan,
+    source: Array,
+    target: Array,
+    axis: int,
+    owner: object,
+) -> bool: ...
 def enqueue_masked(
     plan: Plan,
     device: int,

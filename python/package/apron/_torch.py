@@ -7,6 +7,7 @@ plan by a text that fully describes it. So a stored program filters the same in 
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from . import _apron, _arrays, _batches, _inputs, _layouts
@@ -37,9 +38,9 @@ def call(plan, image, out, axis, dtype, layout):
 
     A tensor of four dimensions is a batch of images, channels and rows, as everywhere in PyTorch.
     """
-    _inputs.check_gradient(image, "image")
+    _check_gradient(image, "image")
     if isinstance(out, torch.Tensor):
-        _inputs.check_gradient(out, "out")
+        _check_gradient(out, "out")
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     if dtype is not None and not isinstance(dtype, torch.dtype):
@@ -52,6 +53,13 @@ def call(plan, image, out, axis, dtype, layout):
         return torch.ops.apron.filter(image, plan._text, axis, dtype, layout)
     torch.ops.apron.filter_out(image, out, plan._text, axis, layout)
     return out
+
+
+def _check_gradient(tensor, name):
+    """As :func:`apron._inputs.check_gradient`, which most tensors do not need."""
+    # Without a level of forward mode, no tensor has a derivative.
+    if tensor.requires_grad or getattr(forward_ad, "_current_level", 0) >= 0:
+        _inputs.check_gradient(tensor, name)
 
 
 def _is_recorded(image):
@@ -141,8 +149,11 @@ def run(plan, image, out, axis, dtype, layout=None):
 def _on_device(plan, image, out, axis, dtype, layout):
     """Filters a tensor in its GPU's memory, in PyTorch's current stream there."""
     result = torch.empty_like(image, dtype=dtype) if out is None else out
+    is_for_gpus = plan.device.startswith("gpu")
+    if layout is None and is_for_gpus and _apron.enqueue_lent(plan, image, result, axis, torch.cuda.current_stream):
+        return result
     described = _both_described(image, result, layout)
-    if not described or not plan.device.startswith("gpu"):
+    if not described or not is_for_gpus:
         # Slower code takes other outputs, or says what is wrong.
         return _arrays.on_device(plan, image, out, axis, dtype, torch, layout)
     device, axis = image.get_device(), axis if layout is None else None
