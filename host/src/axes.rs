@@ -72,8 +72,7 @@ impl Axes {
             return wrong("axes", "none".to_owned(), "at least one");
         };
         if matches!(border, Border::Keep | Border::None) {
-            let expected = "reflect, reflect101, replicate, wrap or constant: a pixel has other \
-                            neighbours in each pass";
+            let expected = "one by which each place outside has a value: neighbours differ by pass";
             return wrong("border", border.to_string(), expected);
         }
         let plan = |row: &Line, column: &Line| {

@@ -169,15 +169,16 @@ pub(crate) fn enqueue_foreign(
 }
 
 /// As [`enqueue_foreign`], for arrays of one library whose type has a table of DLPack's functions,
-/// in that library's current stream. False if a plan does not filter the one into the other as they
-/// are.
+/// in that library's current stream. `layout` is that of a batch, if they are one. False if a plan
+/// does not filter the one into the other as they are.
 #[pyfunction]
-#[pyo3(signature = (plan, source, target, axis, owner))]
+#[pyo3(signature = (plan, source, target, axis, layout, owner))]
 pub(crate) fn enqueue_lent(
     plan: &Plan,
     source: &Bound<'_, PyAny>,
     target: &Bound<'_, PyAny>,
     axis: isize,
+    layout: Option<&str>,
     owner: &Bound<'_, PyAny>,
 ) -> PyResult<bool> {
     let py = source.py();
@@ -196,8 +197,21 @@ pub(crate) fn enqueue_lent(
     let Some(handle) = exchange.stream(py, from.device) else { return Ok(false) };
     let gpu = Gpu::open(id as u32).map_err(error)?;
     let stream = foreign_stream(&gpu, handle, owner)?;
-    let of = |lent: &Lent, scalar| {
-        Described::of(lent.address, scalar, (&lent.shape, &lent.strides), Axes::One(axis))
+    let axes = if layout.is_some() { Axes::Many } else { Axes::One(axis) };
+    let of = |lent: &Lent, scalar: Scalar| {
+        let (mut shape, mut strides) = (lent.shape.clone(), lent.strides.clone());
+        match (layout, shape.len()) {
+            (Some("nchw"), 4) => {
+                shape[1..].rotate_left(1);
+                strides[1..].rotate_left(1);
+            }
+            (Some("nhw"), 3) => {
+                shape.push(1);
+                strides.push(scalar.bytes() as i64);
+            }
+            _ => {}
+        }
+        Described::of(lent.address, scalar, (&shape, &strides), axes)
     };
     let (source, target) = (of(&from, of_source)?, of(&to, of_target)?);
     let alpha = plan.mode(source.shape.channels);

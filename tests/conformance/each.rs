@@ -18,8 +18,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 pub(crate) fn launch_entries() -> Result<(), Failed> {
     as_alone(0..24)?;
     // Windows of two sizes on interleaved bytes; each turn may have planes instead.
-    let filters = [Filter::gaussian_sized(2.0, 17, 17)?, Filter::gaussian_sized(5.0, 41, 41)?];
-    for turn in 0..64 {
+    let filters = [Filter::gaussian_sized(2.0, 17, 17)?, Filter::gaussian_sized(9.0, 61, 61)?];
+    for turn in 0..24 {
         let shape = (40, 20, 1 + turn % 4);
         same::<u8, u8>(&filters, Border::Reflect, shape, &mut Rng::with_seed(turn as u64))?;
     }

@@ -205,6 +205,9 @@ separable_matrix! {
 }
 
 host! {
+    /// The arguments of an entry for images with taps of their own.
+    pub type OfEach = (Pass, Bands, i32, i32, i32, Each);
+
     /// An entry. Arguments: the pass, the bands, the channels of a pixel, the number of filtered
     /// channels, the rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
@@ -213,7 +216,7 @@ host! {
         pub entry: crate::entry::Entry<(Pass, Bands, i32, i32, i32)>,
         /// The entry for images with taps of their own, if there is one. Its last argument is
         /// their table.
-        pub each: Option<crate::entry::Entry<(Pass, Bands, i32, i32, i32, Each)>>,
+        pub each: Option<crate::entry::Entry<OfEach>>,
         /// Blocks of 16 rows that 16 rows of results need; 0 for any number.
         pub blocks: usize,
         /// Steps of the row pass; 0 for any number.

@@ -65,10 +65,13 @@ const PRODUCT: f64 = 2e4;
 #[derive(Debug)]
 pub struct Plans {
     plans: Vec<Arc<Plan>>,
-    /// For a GPU's number, and for bytes made of bytes the channels that lie side by side.
     #[cfg(feature = "gpu")]
-    tables: Mutex<HashMap<(u32, Option<usize>), Arc<Table>>>,
+    tables: Mutex<HashMap<Key, Arc<Table>>>,
 }
+
+/// What a table is for: a GPU's number, and for bytes made of bytes the channels side by side.
+#[cfg(feature = "gpu")]
+type Key = (u32, Option<usize>);
 
 /// The products of those images that are filtered together.
 #[cfg(feature = "gpu")]

@@ -206,6 +206,7 @@ def enqueue_lent(
     source: Array,
     target: Array,
     axis: int,
+    layout: str | None,
     owner: object,
 ) -> bool: ...
 def enqueue_masked(

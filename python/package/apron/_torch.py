@@ -150,7 +150,7 @@ def _on_device(plan, image, out, axis, dtype, layout):
     """Filters a tensor in its GPU's memory, in PyTorch's current stream there."""
     result = torch.empty_like(image, dtype=dtype) if out is None else out
     is_for_gpus = plan.device.startswith("gpu")
-    if layout is None and is_for_gpus and _apron.enqueue_lent(plan, image, result, axis, torch.cuda.current_stream):
+    if is_for_gpus and _apron.enqueue_lent(plan, image, result, axis, layout, torch.cuda.current_stream):
         return result
     described = _both_described(image, result, layout)
     if not described or not is_for_gpus:

@@ -253,12 +253,16 @@ def _folded(grad, layout, taps, column, anchor, border):
     plan = _plan_for(grad, rotated, other, anchor, "constant:0")
     sums = torch.nn.functional.pad(grad, (x, columns - 1 - x, y, rows - 1 - y))
     sums = _torch.run(plan, sums, None, -1, None, layout)
+    # What lies outside the image is added to the pixels that the border finds there.
     for axis, size, before in ((-2, rows, y), (-1, columns, x)):
         extent = grad.shape[axis]
         places = _places(border, extent, size, before, grad.device)
-        shape = list(sums.shape)
-        shape[axis] = extent
-        sums = sums.new_zeros(shape).index_add_(axis % grad.dim(), places, sums)
+        inside = sums.narrow(axis, before, extent)
+        for start, count in ((0, before), (before + extent, size - 1 - before)):
+            if count:
+                outside = sums.narrow(axis, start, count)
+                inside.index_add_(axis % grad.dim(), places.narrow(0, start, count), outside)
+        sums = inside
     return sums
 
 
