@@ -44,6 +44,25 @@ def gallery(image):
     yield "cv: Scharr along y", as_picture(cv.Scharr(grey, -1, 0, 1))
 
 
+def volume():
+    """Names and pictures of the middle slice of a volume: balls in noise."""
+    rng = np.random.default_rng(1)
+    z, y, x = np.mgrid[-1:1:48j, -1:1:256j, -1:1:256j].astype(np.float32)
+    values = np.zeros_like(z)
+    for ball in rng.uniform(-0.8, 0.8, (40, 3)):
+        values[(z - ball[0]) ** 2 + (y - ball[1]) ** 2 + (x - ball[2]) ** 2 < 0.03] = 1.0
+
+    def shown(values):
+        return np.clip(values[24] * 160 + 48, 0, 255).astype(np.uint8)
+
+    values += rng.normal(0, 0.6, z.shape).astype(np.float32)
+    blurred = ndimage.gaussian_filter(values, 2)
+    yield "volume: a slice", shown(values)
+    yield "Gaussian between slices", shown(ndimage.gaussian_filter(values, 2, axes=0))
+    yield "Gaussian along 3 axes", shown(blurred)
+    yield "gradient magnitude along 3 axes", shown(5 * ndimage.gaussian_gradient_magnitude(values, 2))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("picture", type=Path)
@@ -51,7 +70,7 @@ def main():
     arguments = parser.parse_args()
     image = np.asarray(Image.open(arguments.picture).convert("RGB"))
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    pictures = [(name, Image.fromarray(values).convert("RGB")) for name, values in gallery(image)]
+    pictures = [(name, Image.fromarray(values).convert("RGB")) for name, values in [*gallery(image), *volume()]]
     width, label, columns = 320, 20, 4
     height = width * image.shape[0] // image.shape[1]
     rows = -(-len(pictures) // columns)

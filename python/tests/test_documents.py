@@ -53,10 +53,10 @@ def test_the_gallery(tmp_path, monkeypatch, capsys):
     assets = FOLDER.parent / "assets"
     monkeypatch.setattr(sys, "argv", ["gallery.py", str(assets / "moon.png"), str(tmp_path)])
     runpy.run_path(str(FOLDER / "examples" / "gallery.py"), run_name="__main__")
-    assert "12 pictures" in capsys.readouterr().out
+    assert "16 pictures" in capsys.readouterr().out
     sheet = image.open(tmp_path / "sheet.png")
     assert sheet.width == 1280 and len(sheet.getcolors(1 << 24)) > 100
-    assert len(list(tmp_path.iterdir())) == 13
+    assert len(list(tmp_path.iterdir())) == 17
 
 
 def test_the_benchmark(monkeypatch, capsys):
