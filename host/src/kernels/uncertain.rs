@@ -69,7 +69,7 @@ impl Uncertainty {
 
     /// For sums in f32, and the share of results from which exact passes are faster: see [`few`].
     #[cfg(feature = "gpu")]
-    pub(crate) fn of_f32(
+    fn of_f32(
         variant: Variant,
         filter: &Filter,
         few: Option<f64>,

@@ -16,11 +16,9 @@ use super::{each, table};
 use crate::filter::Fact;
 use crate::filter::whole::WholeTaps;
 use crate::gpu::device::Gpu;
-use crate::gpu::engine::{Part, part_of, window_of};
+use crate::gpu::engine::window_of;
 use crate::gpu::memory::Memory;
 use crate::gpu::stream::Stream;
-use crate::gpu::view::View;
-use crate::image::Shape;
 use crate::kernels::passes::no_product;
 use crate::kernels::resolve::{self, push_term};
 use crate::kernels::separable_matrix::MatrixPasses;
@@ -42,8 +40,7 @@ const FRAGMENTS: f64 = 2e4;
 
 /// The taps of images in a GPU's memory.
 #[derive(Debug)]
-pub(crate) struct Bytes {
-    border: Border,
+pub(super) struct Bytes {
     classes: Vec<Class>,
     /// Of all images, the taps as whole numbers ([`ImageProduct`]), in a window that holds all.
     products: Memory,
@@ -84,12 +81,7 @@ impl Bytes {
             && bytes.filter.fact::<Digits>().0.is_some())
     }
 
-    pub(super) fn new(
-        gpu: &Gpu,
-        filters: &[&Filter],
-        border: Border,
-        channels: usize,
-    ) -> Result<Self> {
+    pub(super) fn new(gpu: &Gpu, filters: &[&Filter], channels: usize) -> Result<Self> {
         let (mut all, mut uncertainty) = (Vec::with_capacity(filters.len()), Uncertainty::NONE);
         for filter in filters {
             let view = &filter.byte_filter()?.filter;
@@ -115,23 +107,22 @@ impl Bytes {
             Ok(ImageProduct { taps, unused: 0, divisor: whole.divisor.into() }.to_words())
         };
         let products = table(gpu, filters.len(), make)?;
-        Ok(Self { border, classes, products, window, uncertainty })
+        Ok(Self { classes, products, window, uncertainty })
     }
 
-    /// As [`super::Products::enqueue`], by one launch for each class, and one for the uncertain
-    /// results of all.
+    /// Filters so many images of so many channels by the taps from entry `product` on: one launch
+    /// for each class, and one for the uncertain results of all.
     pub(super) fn launch(
         &self,
-        (src, dst): (&View, &View),
-        (first, count): (usize, usize),
+        pass: &Pass,
+        (channels, count): (usize, usize),
         product: usize,
         stream: &mut Stream,
     ) -> Result<()> {
-        let Shape { width, height, channels } = src.shape;
-        let part = Part::whole(src.shape);
-        let pass = part_of(self.border, (src, dst), &part, first, (channels, count));
-        let uncertain = self.uncertainty.list(width * height * channels * count, stream)?;
-        let (pass, planes) = (Pass { uncertain, ..pass }, (channels * count) as u32);
+        let planes = channels * count;
+        let results = pass.width as usize * pass.height as usize * planes;
+        let uncertain = self.uncertainty.list(results, stream)?;
+        let (pass, planes) = (Pass { uncertain, ..*pass }, planes as u32);
         for class in &self.classes {
             if class.has[product..product + count].contains(&true) {
                 class.launch(&pass, (channels, planes), product, stream)?;

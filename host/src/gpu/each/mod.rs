@@ -9,7 +9,7 @@ use gpu_kernels::abi::Each;
 use self::bytes::Bytes;
 use self::values::Values;
 use super::device::Gpu;
-use super::engine::MAX_PLANES;
+use super::engine::{MAX_PLANES, Part, part_of};
 use super::memory::Memory;
 use super::stream::Stream;
 use super::view::{DeviceView, DeviceViewMut};
@@ -17,7 +17,13 @@ use crate::{Border, Filter, Result};
 
 /// The products of images in a GPU's memory.
 #[derive(Debug)]
-pub(crate) enum Products {
+pub(crate) struct Products {
+    border: Border,
+    taps: Taps,
+}
+
+#[derive(Debug)]
+enum Taps {
     /// For values that are added up in f32.
     Values(Values),
     /// For bytes made of bytes.
@@ -43,10 +49,11 @@ impl Products {
         border: Border,
         bytes: Option<usize>,
     ) -> Result<Self> {
-        match bytes {
-            Some(channels) => Bytes::new(gpu, filters, border, channels).map(Self::Bytes),
-            None => Values::new(gpu, filters, border).map(Self::Values),
-        }
+        let taps = match bytes {
+            Some(channels) => Taps::Bytes(Bytes::new(gpu, filters, channels)?),
+            None => Taps::Values(Values::new(gpu, filters, border)?),
+        };
+        Ok(Self { border, taps })
     }
 
     /// Filters images in stream order: `count` from number `first` on, by the products from number
@@ -59,17 +66,18 @@ impl Products {
         stream: &mut Stream,
     ) -> Result<()> {
         let shape = src.shape();
-        let most = match self {
-            Self::Values(_) => Values::at_once(shape),
-            Self::Bytes(_) => MAX_PLANES,
+        let most = match self.taps {
+            Taps::Values(_) => Values::at_once(shape),
+            Taps::Bytes(_) => MAX_PLANES,
         };
         let most = most.clamp(1, (MAX_PLANES / shape.channels).max(1));
-        let views = (&src.parts, &dst.parts);
+        let (views, part) = ((&src.parts, &dst.parts), Part::whole(shape));
         for done in (0..count).step_by(most) {
-            let images = (first + done, most.min(count - done));
-            match self {
-                Self::Values(values) => values.launch(views, images, product + done, stream)?,
-                Self::Bytes(bytes) => bytes.launch(views, images, product + done, stream)?,
+            let images = (shape.channels, most.min(count - done));
+            let pass = part_of(self.border, views, &part, first + done, images);
+            match &self.taps {
+                Taps::Values(values) => values.launch(&pass, images, product + done, stream)?,
+                Taps::Bytes(bytes) => bytes.launch(&pass, images, product + done, stream)?,
             }
         }
         Ok(())

@@ -13,11 +13,10 @@ use gpu_kernels::kernels::separable_tile::{self, separable_tile_each};
 
 use super::{each, table};
 use crate::gpu::device::Gpu;
-use crate::gpu::engine::{Part, part_of, window_of};
+use crate::gpu::engine::window_of;
 use crate::gpu::launch::Grid;
 use crate::gpu::memory::Memory;
 use crate::gpu::stream::Stream;
-use crate::gpu::view::View;
 use crate::image::Shape;
 use crate::kernels::passes::no_product;
 use crate::kernels::prepared::scratch;
@@ -29,8 +28,7 @@ const SCRATCH: usize = 256 << 20;
 
 /// The taps of images in a GPU's memory.
 #[derive(Debug)]
-pub(crate) struct Values {
-    border: Border,
+pub(super) struct Values {
     /// The taps as [`ImageTaps`].
     taps: Memory,
     /// Of each image, whether its window is one for tiles.
@@ -73,7 +71,7 @@ impl Values {
             Ok(ImageTaps { window, row, column, outside, tile, unused: [0; 2] }.to_words())
         };
         let taps = table(gpu, filters.len(), make)?;
-        Ok(Self { border, taps, tiled, shared })
+        Ok(Self { taps, tiled, shared })
     }
 
     /// How many images of a shape go into a launch, because of the intermediate results.
@@ -81,17 +79,15 @@ impl Values {
         SCRATCH / (4 * shape.width.next_multiple_of(32) * shape.height * shape.channels)
     }
 
-    /// As [`super::Products::enqueue`], by one launch of each kernel.
+    /// Filters so many images of so many channels by the taps from entry `product` on, by one launch
+    /// of each kernel.
     pub(super) fn launch(
         &self,
-        (src, dst): (&View, &View),
-        (first, count): (usize, usize),
+        pass: &Pass,
+        (channels, count): (usize, usize),
         product: usize,
         stream: &mut Stream,
     ) -> Result<()> {
-        let Shape { height, channels, .. } = src.shape;
-        let part = Part::whole(src.shape);
-        let pass = part_of(self.border, (src, dst), &part, first, (channels, count));
         let planes = (channels * count) as u32;
         let grid = |tile, block, shared, stream: &Stream| {
             let grid = Grid::covering(&pass.region, 0, tile, block).sharing(shared);
@@ -108,16 +104,17 @@ impl Values {
                 let (across, down) = separable_tile::TILE;
                 let of_tiles = (across as u32, down as u32);
                 let grid = grid(of_tiles, separable_tile::BLOCK, tile, stream);
-                stream.enqueue(separable_tile_each, grid, &(pass, each))?;
+                stream.enqueue(separable_tile_each, grid, &(*pass, each))?;
             }
             if tiled.contains(&false) {
-                let [middle] = scratch(&pass, (channels as u32, planes), 0, 0..height, stream)?;
-                let across = Pass { dst: middle, ..pass };
+                let rows_of_all = 0..pass.height as usize;
+                let [middle] = scratch(pass, (channels as u32, planes), 0, rows_of_all, stream)?;
+                let across = Pass { dst: middle, ..*pass };
                 let tile = (ROWS_TILE as u32, rows_tile(1) as u32);
                 let block = (ROWS_BLOCK.0, rows_warps(1) as u32);
                 let of_rows = grid(tile, block, rows, stream);
                 stream.enqueue(separable_rows_each, of_rows, &(across, each))?;
-                let down = Pass { src: middle, ..pass };
+                let down = Pass { src: middle, ..*pass };
                 let tile = (COLUMNS_BLOCK.0, COLUMN_ROWS as u32);
                 let of_columns = grid(tile, COLUMNS_BLOCK, columns, stream);
                 stream.enqueue(separable_columns_each, of_columns, &(down, pass.src, each))?;
