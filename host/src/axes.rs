@@ -110,14 +110,13 @@ impl Axes {
     /// # Errors
     /// As for [`Filter::gaussian`] and [`Axes::new`].
     pub fn gaussian(sigmas: &[f64], border: Border, device: Device) -> Result<Self> {
-        let line = |&sigma: &f64| match sigma {
-            0.0 => Ok(None),
-            _ => match Filter::gaussian(sigma)?.form() {
-                Form::Product { row, .. } => Filter::separable_f64(row, &[1.0])
-                    .and_then(|line| line.anchored(row.len() / 2, 0))
-                    .map(Some),
-                _ => Ok(None),
-            },
+        let line = |&sigma: &f64| -> Result<Option<Filter>> {
+            if sigma == 0.0 {
+                return Ok(None);
+            }
+            let gaussian = Filter::gaussian(sigma)?;
+            let row = gaussian.products().first().map(|&(row, _)| row);
+            row.map(|row| Filter::separable_f64(row, &[1.0])).transpose()
         };
         let lines = sigmas.iter().map(line).collect::<Result<Vec<_>>>()?;
         Self::new(lines, border, device)
@@ -170,28 +169,22 @@ impl Axes {
         check_len("the source", src.elements()?, shape, len)?;
         check_len("the destination", dst.elements()?, shape, len)?;
         let last = self.passes.len() - 1;
-        // The sums of a pass, and of the pass before.
-        let mut sums: [Option<DeviceViewMut<'static>>; 2] = [None, None];
+        let mut before: Option<DeviceViewMut<'static>> = None;
         for (number, pass) in self.passes.iter().enumerate() {
             let Pictures { count, rows, columns } = pass.pictures(shape);
             let size = (count, rows, columns);
-            let before = sums[(number + 1) % 2].take();
             let from = match &before {
                 Some(sums) => sums.to_read(size)?,
                 None => src.reshaped(size)?,
             };
             if number == last {
-                pass.plan.run_region(
-                    &from,
-                    &mut dst.reshaped(size)?,
-                    0..columns,
-                    0..rows,
-                    stream,
-                )?;
+                let mut to = dst.reshaped(size)?;
+                pass.plan.run_region(&from, &mut to, 0..columns, 0..rows, stream)?;
             } else {
+                // Not where the pass before left its sums.
                 let mut to = stream.between(number % 2, size)?;
                 pass.plan.run_region(&from, &mut to, 0..columns, 0..rows, stream)?;
-                sums[number % 2] = Some(to);
+                before = Some(to);
             }
         }
         Ok(())
