@@ -198,8 +198,8 @@ pub(crate) fn enqueue_lent(
     let gpu = Gpu::open(id as u32).map_err(error)?;
     let stream = foreign_stream(&gpu, handle, owner)?;
     let axes = if layout.is_some() { Axes::Many } else { Axes::One(axis) };
-    let of = |lent: &Lent, scalar: Scalar| {
-        let (mut shape, mut strides) = (lent.shape.clone(), lent.strides.clone());
+    let of = |lent: Lent, scalar: Scalar| {
+        let Lent { address, mut shape, mut strides, .. } = lent;
         match (layout, shape.len()) {
             (Some("nchw"), 4) => {
                 shape[1..].rotate_left(1);
@@ -211,9 +211,9 @@ pub(crate) fn enqueue_lent(
             }
             _ => {}
         }
-        Described::of(lent.address, scalar, (&shape, &strides), axes)
+        Described::of(address, scalar, (&shape, &strides), axes)
     };
-    let (source, target) = (of(&from, of_source)?, of(&to, of_target)?);
+    let (source, target) = (of(from, of_source)?, of(to, of_target)?);
     let alpha = plan.mode(source.shape.channels);
     enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), Some(stream))?;
     Ok(true)
