@@ -79,7 +79,7 @@ impl Values {
         SCRATCH / (4 * shape.width.next_multiple_of(32) * shape.height * shape.channels)
     }
 
-    /// Filters so many images of so many channels by the taps from entry `product` on, by one launch
+    /// Filters so many images of so many channels by the taps from entry `product` on: one launch
     /// of each kernel.
     pub(super) fn launch(
         &self,
