@@ -74,6 +74,9 @@ pub struct Options {
     /// Bands of pinned pictures in flight at once on a lane.
     #[arg(long, hide = true)]
     deep: Option<usize>,
+    /// Whether kernels read and write the rows that threads copy.
+    #[arg(long, hide = true)]
+    in_place: Option<bool>,
 }
 
 /// A picture and a filter; more than one picture is a batch.
@@ -354,6 +357,7 @@ fn settings(options: &Options) -> String {
         ("lanes", options.lanes),
         ("share", options.share),
         ("deep", options.deep),
+        ("in place", options.in_place.map(usize::from)),
     ];
     let given: Vec<_> =
         named.iter().filter_map(|(name, value)| Some(format!("{name} {}", (*value)?))).collect();
@@ -436,12 +440,13 @@ fn build(
     options: &Options,
     timeline: Option<Timeline>,
 ) -> Result<Plan> {
-    let Options { feeders, lanes, share, deep, .. } = *options;
+    let Options { feeders, lanes, share, deep, in_place, .. } = *options;
     let builder = Plan::builder(filter).device(device).flow(FlowOptions {
         feeders,
         lanes,
         share,
         deep,
+        in_place,
         timeline,
     });
     let builder = match options.band_rows {

@@ -18,6 +18,10 @@ use crate::memory::Memory;
 use crate::settings::{Order, Sabotage, Settings};
 use crate::texture::{Description, Resource, Texture};
 
+/// New memory of the host holds these bytes, which are no correct result, to expose reads that come
+/// too early.
+const NO_RESULT: u8 = 0xA5;
+
 const SUCCESS: u32 = 0;
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
@@ -176,7 +180,7 @@ fn driver() -> &'static Driver {
         Driver {
             devices: (0..settings.devices)
                 .map(|number| Device {
-                    memory: Memory::new(number, settings.memory),
+                    memory: Memory::new(number, settings.memory, settings.integrated),
                     dead: AtomicU32::default(),
                 })
                 .collect(),
@@ -463,13 +467,30 @@ exports! {
         }
     }
 
+    // A stream's memory may be used when the stream has no work, as all memory here.
+    Context fn cuStreamAttachMemAsync(driver, stream: usize, address: Pointer, bytes: usize, flags: c_uint) {
+        const SINGLE: c_uint = 4;
+        if bytes != 0 || flags != SINGLE || !driver.here().memory.begins_at(address) {
+            return driver.refuse("cuStreamAttachMemAsync", &format!("{bytes} bytes at {address:#x}, flags {flags}"));
+        }
+        in_stream(driver, stream, || SUCCESS)
+    }
+
+    Context fn cuMemAllocManaged(driver, pointer: *mut Pointer, bytes: usize, _flags: c_uint) {
+        if !driver.settings.integrated {
+            return driver.refuse("cuMemAllocManaged", "the device does not share the host's memory");
+        }
+        let memory = &driver.here().memory;
+        let Some(address) = memory.allocate(bytes) else { return OUT_OF_MEMORY };
+        copied(driver, "cuMemAllocManaged", memory.fill(address, &[NO_RESULT], bytes)) | put(pointer, address)
+    }
+
     Context fn cuMemAllocHost_v2(driver, pointer: *mut *mut c_void, bytes: usize) {
         let memory = libc::malloc(bytes.max(1));
         if memory.is_null() {
             return OUT_OF_MEMORY;
         }
-        // A pattern that is no correct result, to expose reads that come too early.
-        libc::memset(memory, 0xA5, bytes);
+        libc::memset(memory, NO_RESULT.into(), bytes);
         driver.state().pinned.insert(memory.addr(), bytes);
         put(pointer, memory)
     }
@@ -815,6 +836,8 @@ fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
         // Clock, in kHz.
         13 => 1000 * settings.clock,
         16 => settings.multiprocessors,
+        // Whether it shares the host's memory.
+        18 => settings.integrated.into(),
         // Memory: clock in kHz, bus width in bits, bytes of L2 cache.
         36 => settings.bandwidth * (1_000_000 / 16),
         37 => 64,

@@ -1185,7 +1185,7 @@ mod tests {
     impl Device {
         /// `written` initialises the allocation's first bytes.
         fn new(bytes: usize, written: &[u8]) -> Self {
-            let memory = Box::leak(Box::new(Memory::new(0, 1 << 20)));
+            let memory = Box::leak(Box::new(Memory::new(0, 1 << 20, false)));
             let at = memory.allocate(bytes).unwrap();
             // SAFETY: the slice has `written.len()` bytes.
             unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();

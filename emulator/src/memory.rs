@@ -5,7 +5,7 @@
 //! kernel or a copy gives each byte its own mark. An access to the whole word can merge them again.
 //!
 //! Device addresses are not host addresses: a program that dereferences one on the host crashes, as
-//! with a GPU.
+//! with a GPU. On a device that shares the host's memory they are, and managed memory lies here.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -183,18 +183,22 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The memory of a device; `total` bytes of it can be allocated.
-    pub(crate) fn new(device: u32, total: usize) -> Self {
+    /// The memory of a device, of which `total` bytes can be allocated. If it is `shared` with the
+    /// host, addresses are those on the host.
+    pub(crate) fn new(device: u32, total: usize, shared: bool) -> Self {
         // Guards take room too, and so do gaps too small for an allocation.
-        let words = (total + total / 2 + (64 << 20)) / 4;
+        let count = (total + total / 2 + (64 << 20)) / 4;
         // SAFETY: all-zero bytes are an atomic integer of zero.
+        let words: Box<[AtomicU32]> = unsafe { Box::new_zeroed_slice(count).assume_init() };
+        let own = BASE + DEVICE * u64::from(device);
+        // SAFETY: as above.
         unsafe {
             Self {
-                base: BASE + DEVICE * u64::from(device),
-                words: Box::new_zeroed_slice(words).assume_init(),
-                states: Box::new_zeroed_slice(words).assume_init(),
-                readers: Box::new_zeroed_slice(words).assume_init(),
-                parts: (0..words.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
+                base: if shared { words.as_ptr().addr() as u64 } else { own },
+                words,
+                states: Box::new_zeroed_slice(count).assume_init(),
+                readers: Box::new_zeroed_slice(count).assume_init(),
+                parts: (0..count.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
                 splitting: Mutex::default(),
                 allocations: Mutex::default(),
                 total,
@@ -217,13 +221,15 @@ impl Memory {
         if bytes > self.info().0 {
             return None;
         }
+        let base = self.base as usize;
+        let aligned = |offset: usize| (base + offset).next_multiple_of(ALIGNMENT) - base;
         let mut allocations = self.allocations();
-        let mut start = GUARD;
+        let mut start = aligned(GUARD);
         for (&next, &len) in allocations.iter() {
             if start + bytes + GUARD <= next {
                 break;
             }
-            start = (next + len + GUARD).next_multiple_of(ALIGNMENT);
+            start = aligned(next + len + GUARD);
         }
         if start + bytes + GUARD > 4 * self.words.len() {
             return None;
@@ -238,6 +244,11 @@ impl Memory {
             parts.states[end % 4..].iter().for_each(|state| state.store(0, Relaxed));
         }
         Some(self.base + start as u64)
+    }
+
+    /// Whether an allocation begins here.
+    pub(crate) fn begins_at(&self, address: u64) -> bool {
+        self.allocations().contains_key(&(address.wrapping_sub(self.base) as usize))
     }
 
     pub(crate) fn free(&self, address: u64) -> bool {
@@ -564,7 +575,7 @@ mod tests {
     use super::*;
 
     fn memory() -> Memory {
-        Memory::new(0, 1 << 20)
+        Memory::new(0, 1 << 20, false)
     }
 
     fn thread(launch: u32, thread: u32) -> Toucher {

@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) cache: u32,
     /// Bytes of device memory.
     pub(crate) memory: usize,
+    /// Whether the device shares the host's memory: then its addresses are those on the host.
+    pub(crate) integrated: bool,
     /// Most bytes of shared memory that a block can have.
     pub(crate) shared: u32,
     /// Most bytes from one row to the next in a 2D copy.
@@ -90,6 +92,7 @@ impl Settings {
             bandwidth: 16,
             cache: 1 << 20,
             memory: 1 << 30,
+            integrated: false,
             shared: 0,
             pitch: i32::MAX as u32,
             driver: 13000,
@@ -122,6 +125,7 @@ impl Settings {
                     settings.shared =
                         bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?
                 }
+                "integrated" => settings.integrated = number(value)? != 0,
                 "pitch" => settings.pitch = number(value)?,
                 "limit" => settings.limit = number(value)?,
                 "opening" => settings.opening = number(value)?,

@@ -160,7 +160,9 @@ mod on_gpu {
             pinned: bool,
         ) -> Result<Option<usize>, Failed> {
             let src = Strided::<S>::random(self.shape, self.seed as usize % 5, self.seed);
-            let whole = match self.builder().band_rows(self.shape.height).build() {
+            let copied = FlowOptions { in_place: Some(false), ..FlowOptions::default() };
+            let whole = self.builder().band_rows(self.shape.height).flow(copied);
+            let whole = match whole.build() {
                 Err(Error::Unsupported { .. }) => return Ok(None),
                 plan => plan?,
             };
@@ -173,18 +175,24 @@ mod on_gpu {
                 Err(Error::Unsupported { .. }) => return Ok(None),
                 outcome => outcome?,
             }
-            for &rows in heights {
-                let plan = self.builder().band_rows(rows).build()?;
+            let ways = if shares_memory()? { &[false, true][..] } else { &[false] };
+            for (&rows, &in_place) in
+                heights.iter().flat_map(|rows| ways.iter().map(move |way| (rows, way)))
+            {
+                let options = FlowOptions { in_place: Some(in_place), ..FlowOptions::default() };
+                let plan = self.builder().band_rows(rows).flow(options).build()?;
+                let told =
+                    format!("bands of {rows} rows{}", if in_place { " in place" } else { "" });
                 // The second run uses the same lanes, which still hold data of the first.
                 for turn in 0..2 {
                     let mut found = target();
                     run(&plan, &mut found)?;
                     same(&found.bits(), &expected.bits(), expected.stride)
-                        .map_err(|wrong| format!("bands of {rows} rows, turn {turn}: {wrong}"))?;
+                        .map_err(|wrong| format!("{told}, turn {turn}: {wrong}"))?;
                 }
                 if pinned {
                     self.check_pinned(&plan, &src, &expected)
-                        .map_err(|wrong| format!("pinned, bands of {rows} rows: {wrong}"))?;
+                        .map_err(|wrong| format!("pinned, {told}: {wrong}"))?;
                 }
             }
             Ok(Some(heights.len()))
@@ -213,6 +221,13 @@ mod on_gpu {
                 rows.flat_map(|line| line[..row].iter().map(|value| value.bits())).collect();
             same(&bits, &right, row)
         }
+    }
+
+    /// Whether kernels reach memory that the host uses too: on every GPU, and on the emulator if it
+    /// is set so.
+    fn shares_memory() -> Result<bool> {
+        let gpu = apron::gpu::Gpu::open(0)?;
+        Ok(gpu.info().integrated || !gpu.info().name.starts_with("emulated"))
     }
 
     fn same(found: &[u32], right: &[u32], stride: usize) -> Result<(), String> {
@@ -614,7 +629,7 @@ mod on_gpu {
             lanes: Some(lanes),
             deep,
             share,
-            timeline: None,
+            ..FlowOptions::default()
         })
     }
 

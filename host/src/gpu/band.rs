@@ -47,6 +47,15 @@ pub(super) struct Band<'q> {
     pub(super) dst: StoredViewMut<'q>,
 }
 
+impl Band<'_> {
+    /// Bytes from row to row in the lane's staging memory: without gaps for copies, aligned for
+    /// kernels.
+    pub(super) fn staged_pitch(&self, scalar: Scalar) -> usize {
+        let values = self.plan.shape.row_len();
+        if self.plan.in_place { pitch(scalar, values) } else { scalar.bytes() * values }
+    }
+}
+
 /// A band under way, with its times if they are wanted.
 pub(super) type UnderWay<'q> = (Band<'q>, Option<Noted>);
 
@@ -57,6 +66,8 @@ pub(super) struct Planned {
     pub(super) bands: Bands,
     /// Bytes of a lane.
     pub(super) bytes: u64,
+    /// Whether kernels read and write the lane's staged rows.
+    pub(super) in_place: bool,
 }
 
 /// The same about one step.

@@ -108,6 +108,9 @@ pub struct Info {
     pub clock: u64,
     /// Bytes of device memory.
     pub memory: u64,
+    /// Whether it is part of a chip with processors, as in a Jetson, and shares their memory.
+    /// Threads then copy pictures to memory that kernels read, and the device copies nothing.
+    pub integrated: bool,
     /// Bytes of level-2 cache.
     pub l2_cache: u64,
     /// Bytes a second of the device memory, as the device reports it; 0 if it does not.
@@ -496,6 +499,7 @@ impl Info {
                 .attribute(DeviceAttribute::ClockRate)
                 .map_or(0, |kilo| 1000 * u64::from(kilo)),
             memory: device.memory()?,
+            integrated: attribute(DeviceAttribute::Integrated)? != 0,
             l2_cache: u64::from(attribute(DeviceAttribute::L2CacheSize)?),
             bandwidth: bandwidth(device),
             // The largest that a kernel may ask for.

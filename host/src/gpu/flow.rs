@@ -355,7 +355,9 @@ impl Flow<'_, '_> {
             target,
             extent: needs.extent,
         });
-        Ok(Planned { shape, steps: steps.collect(), bands, bytes })
+        let integrated = || self.engines.iter().all(|engine| engine.gpu().info().integrated);
+        let in_place = self.options.in_place.unwrap_or_else(integrated);
+        Ok(Planned { shape, steps: steps.collect(), bands, bytes, in_place })
     }
 
     /// The bands for which the plan's limit, each GPU's memory and `smaller` have room.

@@ -1,5 +1,8 @@
 //! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and
 //! that memory.
+//!
+//! A GPU that shares the host's memory filters in place: kernels read and write the rows that
+//! threads copy, and the device copies only from and to pictures that are pinned.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,17 +76,23 @@ fn room(memory: &mut Option<Memory>, stream: &Stream, bytes: usize) -> Result<u6
     Ok(memory.as_ref().map_or(0, Memory::address))
 }
 
-/// The same in pinned memory.
+/// The same in host memory that the device's copies reach or, in place, its kernels.
 fn staging<'m>(
     memory: &'m mut Option<Pinned>,
     stream: &Stream,
-    bytes: usize,
+    (bytes, in_place): (usize, bool),
 ) -> Result<&'m mut [u8]> {
     if memory.as_ref().map_or(0, |memory| memory.bytes().len()) < bytes {
         memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
-        *memory = Some(stream.gpu().pin(bytes)?);
+        let new = if in_place { stream.managed(bytes) } else { stream.gpu().pin(bytes) };
+        *memory = Some(new?);
     }
     Ok(memory.as_mut().map_or(&mut [][..], |memory| &mut memory.bytes_mut()[..bytes]))
+}
+
+/// The address of managed memory, on the host and on the device.
+fn address(memory: &[u8]) -> u64 {
+    memory.as_ptr().addr() as u64
 }
 
 /// Some rows of an image in a lane's memory.
@@ -154,11 +163,11 @@ impl Lane {
             noted.as_mut().map_or(Ok(()), |noted| stream.mark().map(|mark| noted.marks.push(mark)))
         };
         let (layout, bytes) = interleaved(band.src.scalar(), band.plan.shape, band.job.there.len());
-        let source = Placed {
-            address: room(&mut self.src, &self.stream, bytes)?,
-            layout,
-            rows: band.job.there.clone(),
+        let address = match band.plan.in_place && !band.src.is_pinned() {
+            true => address(staging(&mut self.input, &self.stream, (bytes, true))?),
+            false => room(&mut self.src, &self.stream, bytes)?,
         };
+        let source = Placed { address, layout, rows: band.job.there.clone() };
         mark(&self.stream)?;
         self.upload(band, source.address, source.pitch())?;
         mark(&self.stream)?;
@@ -175,7 +184,7 @@ impl Lane {
         let (gpu, planned, job) = (engine.gpu(), band.plan, &band.job);
         let shape = Shape { height: job.height, ..planned.shape };
         // SAFETY: the lane's memory has the rows of every `Placed` here, and stays as long as its
-        // stream has work.
+        // stream has work. What threads use too they leave alone meanwhile.
         let view = |Placed { address, layout, rows }: &Placed| unsafe {
             DeviceView::from_raw(gpu, *address, *layout, shape, 1, rows.clone())
         };
@@ -194,16 +203,20 @@ impl Lane {
         let before = steps.len() - 1;
         self.between.resize_with(self.between.len().max(before), || None);
         for (number, (step, planned)) in steps.iter().zip(&planned.steps).enumerate() {
-            let (memory, rows) = match band.between.get(number) {
-                Some(rows) => (&mut self.between[number], rows),
-                None => (&mut self.dst, &job.region),
-            };
+            let rows = band.between.get(number).unwrap_or(&job.region);
             let takes_planes = Engine::takes_planes(planned.target, shape.channels);
             let (layout, bytes) = match number < before && takes_planes {
                 true => planes(shape, rows.len()),
                 false => interleaved(planned.target, shape, rows.len()),
             };
-            let address = room(memory, &self.stream, bytes)?;
+            let stream = &self.stream;
+            let address = if number < before {
+                room(&mut self.between[number], stream, bytes)?
+            } else if band.plan.in_place && !band.dst.is_pinned() {
+                address(staging(&mut self.output, stream, (bytes, true))?)
+            } else {
+                room(&mut self.dst, stream, bytes)?
+            };
             let dst = Placed { address, layout, rows: rows.clone() };
             let (filtered, rows) = (planned.filtered, rows.clone());
             let part = Part { rows, filtered, ..Part::whole(shape) };
@@ -228,9 +241,12 @@ impl Lane {
         band: &Band<'_>,
         arrived: Option<&mut UnderWay<'_>>,
     ) -> Result<Times> {
-        let bytes =
-            if band.src.is_pinned() { 0 } else { band.src.row_bytes() * band.job.there.len() };
-        let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
+        let bytes = match band.src.is_pinned() {
+            true => 0,
+            false => band.staged_pitch(band.src.scalar()) * band.job.there.len(),
+        };
+        let wanted = (bytes, band.plan.in_place);
+        let (staged, outcome) = match staging(&mut self.input, &self.stream, wanted) {
             Ok(staged) => (staged, Ok(())),
             Err(error) => (&mut [][..], Err(error)),
         };
@@ -257,13 +273,17 @@ impl Lane {
         }
     }
 
-    /// Copies the rows that a band needs to the device.
+    /// Copies the rows that a band needs to the device, unless its kernels find them in place.
     fn upload(&mut self, band: &Band<'_>, address: u64, pitch: usize) -> Result<()> {
         const WHAT: &str = "uploading an image";
         let (src, job) = (&band.src, &band.job);
         let row = src.row_bytes();
         if !src.is_pinned() {
-            let staged = staging(&mut self.input, &self.stream, row * job.there.len())?;
+            if band.plan.in_place {
+                return Ok(());
+            }
+            let bytes = row * job.there.len();
+            let staged = staging(&mut self.input, &self.stream, (bytes, false))?;
             let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
             // SAFETY: both places have these rows, and belong to the lane, which does not touch
             // them until the stream is done.
@@ -282,14 +302,17 @@ impl Lane {
     }
 
     /// Copies results from the device: to their destination if that is pinned, else to the lane's
-    /// pinned memory.
+    /// pinned memory, unless they are in place.
     fn download(&mut self, band: &mut Band<'_>, address: u64, pitch: usize) -> Result<()> {
         let dst = &mut band.dst;
         let (row, rows) = (dst.row_bytes(), dst.shape().height);
         let to = if dst.is_pinned() {
             Rows::host(dst.bytes_mut().as_mut_ptr(), dst.stride())
+        } else if band.plan.in_place {
+            return Ok(());
         } else {
-            Rows::host(staging(&mut self.output, &self.stream, row * rows)?.as_mut_ptr(), row)
+            let staged = staging(&mut self.output, &self.stream, (row * rows, false))?;
+            Rows::host(staged.as_mut_ptr(), row)
         };
         // SAFETY: as in `upload`; the rows are the band's alone.
         unsafe {
@@ -306,15 +329,16 @@ impl Lane {
 /// Begin and end, if times are noted.
 type Times = Option<(Instant, Instant)>;
 
-/// The copies of a band's rows to pinned memory, without gaps.
+/// The copies of a band's rows to the lane's memory.
 fn fill<'a>(mut staged: &'a mut [u8], band: &'a Band<'_>, pieces: &mut Pieces<'a>) {
     if staged.is_empty() {
         return;
     }
     let (src, row) = (&band.src, band.src.row_bytes());
+    let pitch = band.staged_pitch(src.scalar());
     for rows in &band.job.source {
-        let (part, others) = std::mem::take(&mut staged).split_at_mut(row * rows.len());
-        pieces.add((src.rows(rows), src.stride()), (part, row), row);
+        let (part, others) = std::mem::take(&mut staged).split_at_mut(pitch * rows.len());
+        pieces.add((src.rows(rows), src.stride()), (part, pitch), row);
         staged = others;
     }
 }
@@ -322,14 +346,15 @@ fn fill<'a>(mut staged: &'a mut [u8], band: &'a Band<'_>, pieces: &mut Pieces<'a
 /// The copies of results that have arrived to their destination, unless the device has written them
 /// there.
 fn empty<'a>(output: &'a Option<Pinned>, band: &'a mut Band<'_>, pieces: &mut Pieces<'a>) {
+    let pitch = band.staged_pitch(band.dst.scalar());
     let dst = &mut band.dst;
     if dst.is_pinned() {
         return;
     }
     let (row, stride, rows) = (dst.row_bytes(), dst.stride(), dst.shape().height);
     let staged = output.as_ref().map_or(&[][..], Pinned::bytes);
-    let staged = &staged[..(row * rows).min(staged.len())];
-    pieces.add((staged, row), (dst.bytes_mut(), stride), row);
+    let staged = &staged[..(pitch * rows).min(staged.len())];
+    pieces.add((staged, pitch), (dst.bytes_mut(), stride), row);
 }
 
 /// Copies, cut into pieces of about `share` bytes for threads.

@@ -1,8 +1,9 @@
-//! Device memory, and host memory that a GPU copies from and to by itself, freed on the GPU that it
-//! belongs to.
+//! Device memory, and host memory that a GPU reaches by itself, freed on the GPU that it belongs
+//! to.
 
 use super::device::Gpu;
-use super::driver::{self, DeviceMemory, Fault, HostMemory};
+use super::driver::{self, DeviceMemory, Fault, HostMemory, ManagedMemory};
+use super::stream::Stream;
 use crate::{Error, Result};
 
 /// Bytes in the memory of a GPU.
@@ -44,20 +45,34 @@ impl Drop for Memory {
     }
 }
 
-/// Bytes of pinned host memory. Copies from and to other host memory are not asynchronous.
+/// Bytes of host memory that a GPU copies from and to by itself. Copies from and to other host
+/// memory are not asynchronous.
 #[derive(Debug)]
 pub(super) struct Pinned {
     gpu: Gpu,
-    buffer: HostMemory,
+    buffer: Buffer,
+}
+
+#[derive(Debug)]
+enum Buffer {
+    Pinned(HostMemory),
+    /// Kernels reach it, too.
+    Managed(ManagedMemory),
 }
 
 impl Pinned {
     pub(super) fn bytes(&self) -> &[u8] {
-        self.buffer.bytes()
+        match &self.buffer {
+            Buffer::Pinned(memory) => memory.bytes(),
+            Buffer::Managed(memory) => memory.bytes(),
+        }
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.buffer.bytes_mut()
+        match &mut self.buffer {
+            Buffer::Pinned(memory) => memory.bytes_mut(),
+            Buffer::Managed(memory) => memory.bytes_mut(),
+        }
     }
 }
 
@@ -73,7 +88,7 @@ impl Gpu {
     pub(super) fn pin(&self, bytes: usize) -> Result<Pinned> {
         self.enter()?;
         let buffer = HostMemory::new(bytes).map_err(|_| Error::HostMemory { bytes })?;
-        Ok(Pinned { gpu: self.clone(), buffer })
+        Ok(Pinned { gpu: self.clone(), buffer: Buffer::Pinned(buffer) })
     }
 
     /// Device memory of so many bytes, its contents unspecified; it begins at a multiple of 256.
@@ -100,5 +115,16 @@ impl Gpu {
         let status = unsafe { driver::sys::cuStreamSynchronize(std::ptr::null_mut()) };
         driver::check(status).map_err(|error| self.error(what, error))?;
         Ok(memory)
+    }
+}
+
+impl Stream {
+    /// So many bytes of memory that the host uses while this stream has no work, and kernels of
+    /// this stream else.
+    pub(super) fn managed(&self, bytes: usize) -> Result<Pinned> {
+        self.gpu().enter()?;
+        let memory = ManagedMemory::new(bytes, &self.queue);
+        let buffer = memory.map_err(|_| Error::HostMemory { bytes })?;
+        Ok(Pinned { gpu: self.gpu().clone(), buffer: Buffer::Managed(buffer) })
     }
 }

@@ -170,5 +170,6 @@ fn measured(gpu: &Gpu) -> Result<Link> {
     let LinkRates { up, down, both } = Gpu::rates(std::slice::from_ref(gpu), COPIES, COPY, 1)?;
     // Of a link so slow or so fast something else was measured.
     let plausible = |speed: f64| speed.clamp(1e8, 1e12);
-    Ok(Link { up: plausible(up), down: plausible(down), both: plausible(both) })
+    let only_pinned = gpu.info().integrated;
+    Ok(Link { up: plausible(up), down: plausible(down), both: plausible(both), only_pinned })
 }

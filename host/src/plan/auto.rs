@@ -138,11 +138,13 @@ pub(crate) struct Link {
     pub(crate) up: f64,
     pub(crate) down: f64,
     pub(crate) both: f64,
+    /// Whether only what is pinned is copied, as the GPU shares the host's memory.
+    pub(crate) only_pinned: bool,
 }
 
 impl Link {
     /// PCI Express 4 with 16 lanes.
-    pub(crate) const ASSUMED: Self = Self { up: 25e9, down: 25e9, both: 45e9 };
+    pub(crate) const ASSUMED: Self = Self { up: 25e9, down: 25e9, both: 45e9, only_pinned: false };
 }
 
 /// The pictures of a call.
@@ -182,13 +184,15 @@ impl Load {
     /// pipeline: the slowest stage sets the pace.
     pub(crate) fn on_gpu(&self, kernel: f64, link: Link, threads: usize) -> OnGpu {
         let (_, bands) = self.bands();
-        let (up, down) = (self.source / link.up, self.results / link.down);
-        let copies = up.max(down).max((self.source + self.results) / link.both);
+        let all = self.source + self.results;
+        let copied = if link.only_pinned { 1.0 - self.staged / all } else { 1.0 };
+        let (up, down) = (copied * self.source / link.up, copied * self.results / link.down);
+        let copies = up.max(down).max(copied * all / link.both);
         // A band's pixels and the results of another are copied together.
         let copy = Effort::of_copy((self.staged / bands) as usize);
         let staging = self.staged / (1e9 * copy_rate(copy.threads(threads)));
-        let copied = if self.staged / bands > 2.0 * COPIED_ALONE { COPIED_BAND } else { 0.0 };
-        let call = GPU_CALL + (GPU_BAND + copied) * bands;
+        let beside = if self.staged / bands > 2.0 * COPIED_ALONE { COPIED_BAND } else { 0.0 };
+        let call = GPU_CALL + (GPU_BAND + beside) * bands;
         let through = (staging + up + kernel + down) / bands;
         let pace = copies.max(kernel).max(staging) / bands;
         OnGpu { total: call + through + (bands - 1.0) * pace, link: copies, kernel, staging, call }
@@ -511,7 +515,7 @@ mod tests {
     use super::*;
 
     /// The link of an H200, and its host's threads.
-    const LINK: Link = Link { up: 55e9, down: 55e9, both: 101e9 };
+    const LINK: Link = Link { up: 55e9, down: 55e9, both: 101e9, only_pinned: false };
     const THREADS: usize = 16;
 
     fn load(pictures: f64, bytes: f64, pinned: bool) -> Load {

@@ -84,6 +84,8 @@ pub struct FlowOptions {
     pub share: Option<usize>,
     /// Bands of pinned pictures in a lane at once.
     pub deep: Option<usize>,
+    /// Whether kernels read and write the rows that threads copy, without the device's copies.
+    pub in_place: Option<bool>,
     /// Where to note the times of each step.
     pub timeline: Option<crate::gpu::Timeline>,
 }

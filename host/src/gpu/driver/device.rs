@@ -77,6 +77,7 @@ pub(in crate::gpu) enum DeviceAttribute {
     MaxPitch = 11,
     ClockRate = 13,
     MultiprocessorCount = 16,
+    Integrated = 18,
     MemoryClockRate = 36,
     GlobalMemoryBusWidth = 37,
     L2CacheSize = 38,

@@ -96,6 +96,48 @@ impl Queue {
     }
 }
 
+/// Memory that the host uses while a stream has no work, and the stream's kernels else, at the same
+/// address. Its context was current, and must be when this is dropped.
+#[derive(Debug)]
+pub(super) struct ManagedMemory {
+    address: sys::Address,
+    bytes: usize,
+}
+
+impl ManagedMemory {
+    /// So many bytes, at least one, their values unspecified.
+    pub(super) fn new(bytes: usize, queue: &Queue) -> Answer<Self> {
+        let mut address = 0;
+        // SAFETY: the pointer is to a local.
+        check(unsafe { sys::cuMemAllocManaged(&mut address, bytes, sys::ATTACH_HOST) })?;
+        let memory = Self { address, bytes };
+        // By default, many GPUs forbid the host to use managed memory while any of their kernels
+        // runs.
+        // SAFETY: the memory is managed, all of it is meant, and the stream is there.
+        check(unsafe { sys::cuStreamAttachMemAsync(queue.raw(), address, 0, sys::ATTACH_SINGLE) })?;
+        queue.synchronize()?;
+        Ok(memory)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes, which the driver has mapped with values, and which are this
+        // object's.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }
+    }
+}
+
+impl Drop for ManagedMemory {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { sys::cuMemFree_v2(self.address) };
+    }
+}
+
 /// A moment in a stream.
 #[derive(Debug)]
 pub(super) struct Event(sys::Handle);

@@ -36,6 +36,11 @@ pub(in crate::gpu) const MEMORY_HOST: c_uint = 1;
 /// `CU_MEMORYTYPE_DEVICE`.
 pub(in crate::gpu) const MEMORY_DEVICE: c_uint = 2;
 
+/// `CU_MEM_ATTACH_HOST`.
+pub(in crate::gpu) const ATTACH_HOST: c_uint = 2;
+/// `CU_MEM_ATTACH_SINGLE`.
+pub(in crate::gpu) const ATTACH_SINGLE: c_uint = 4;
+
 /// `CUDA_MEMCPY2D`: rows of bytes, from where to where.
 #[repr(C)]
 #[derive(Debug)]
@@ -160,6 +165,8 @@ driver! {
     fn cuMemFree_v2(address: Address);
     fn cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize);
     fn cuMemFreeHost(pointer: *mut c_void);
+    fn cuMemAllocManaged(address: *mut Address, bytes: usize, flags: c_uint);
+    fn cuStreamAttachMemAsync(stream: Handle, address: Address, bytes: usize, flags: c_uint);
     fn cuMemcpyHtoD_v2(to: Address, from: *const c_void, bytes: usize);
     fn cuMemcpyDtoDAsync_v2(to: Address, from: Address, bytes: usize, stream: Handle);
     fn cuMemcpy2DAsync_v2(copy: *const Copy2D, stream: Handle);
