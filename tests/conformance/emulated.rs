@@ -2,9 +2,9 @@
 //! in software.
 //!
 //! `emulated::suite` must find no error and launch every kernel, `emulated::chooses` those that a
-//! plan chooses on each model of GPU that has a name. `emulated::catches` must find an injected
-//! fault, and name it and its place. `emulated::survives` makes the driver fail in the middle of a
-//! job.
+//! plan chooses on each model of GPU that has a name. `emulated::small` runs all tests on the
+//! smallest models, if asked to. `emulated::catches` must find an injected fault, and name it and
+//! its place. `emulated::survives` makes the driver fail in the middle of a job.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,8 +38,18 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(chooses);
     #[cfg(feature = "gpu")]
     trials.extend(survival::trials());
-    trials.into_iter().map(|trial| trial.with_ignored_flag(!present)).collect()
+    let mut trials: Vec<_> =
+        trials.into_iter().map(|trial| trial.with_ignored_flag(!present)).collect();
+    let is_small = |gpu: &GpuModel| SMALL.contains(&gpu.name);
+    trials.extend(GpuModel::ALL.into_iter().filter(is_small).map(|gpu| {
+        let name = format!("emulated::small::{gpu}");
+        Trial::test(name, move || whole(&gpu)).with_ignored_flag(true)
+    }));
+    trials
 }
+
+/// GPUs with little memory of each kind, for tests that take minutes each.
+pub(crate) const SMALL: [&str; 4] = ["t4", "rtx-3060", "rtx-4060", "orin"];
 
 /// This program on the emulator.
 fn emulated(settings: &str) -> Result<Command, String> {
@@ -71,16 +81,23 @@ const PARTS: [&str; 5] = ["generated::", "direct::", "separable::", "stored::", 
 /// Runs every test of the GPU on a device with asynchronous copies and room for the largest tiles,
 /// where grids end after five rows of blocks. Then runs fewer tests on a device without either,
 /// which copies no rows 100 bytes apart and whose grids have one row. Together they launch every
-/// kernel that a variant may launch. The tests of bands run on two devices with little memory.
+/// kernel that a variant may launch. The tests of bands run on two devices with little memory, and
+/// on one that shares the host's.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (old, narrow) = (folder.path().join("old"), folder.path().join("narrow"));
     let started = std::time::Instant::now();
-    // So little memory that pictures go in bands. The device runs the work of other streams first.
-    let in_bands = || {
-        run(&narrow, "devices=2,memory=4MiB,order=others-first,", |command| {
-            command.args(["flow::"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "2")
+    // The device runs the work of other streams first.
+    let flow = |launches: &Path, settings: &str, tests: &[&str]| {
+        run(launches, &format!("{settings},order=others-first,"), |command| {
+            command.args(tests).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "2")
         })
+    };
+    // So little memory that pictures go in bands.
+    let in_bands = || flow(&narrow, "devices=2,memory=4MiB", &["flow::"]);
+    let in_place = || {
+        let tests = ["flow::", "--skip", "flow::tiles", "--skip", "flow::feeders"];
+        flow(&folder.path().join("integrated"), "integrated=1,memory=64MiB", &tests)
     };
     let part = |number: usize| {
         let others = || PARTS.iter().chain(&["flow::"]).flat_map(|name| ["--skip", name]);
@@ -96,7 +113,8 @@ fn suite() -> Result<(), Failed> {
     std::thread::scope(|scope| {
         let part = &part;
         let parts = (0..=PARTS.len()).map(|number| scope.spawn(move || part(number)));
-        let runs: Vec<_> = [scope.spawn(in_bands)].into_iter().chain(parts).collect();
+        let bands = [scope.spawn(in_bands), scope.spawn(in_place)];
+        let runs: Vec<_> = bands.into_iter().chain(parts).collect();
         runs.into_iter()
             .try_for_each(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
@@ -125,20 +143,32 @@ fn suite() -> Result<(), Failed> {
     }
 }
 
-/// What a plan chooses on this model of GPU is launched there, and right.
-fn chooses(gpu: &GpuModel) -> Result<(), Failed> {
+/// The tests of `what` pass on this model of GPU.
+fn on_model(gpu: &GpuModel, what: &[&str], selection: &str) -> Result<(), Failed> {
     let GpuModel { capability: (major, minor), multiprocessors, shared_memory, .. } = gpu;
+    // A Jetson's GPU.
+    let integrated = u32::from((*major, *minor) == (8, 7));
     let settings = format!(
         "arch={major}{minor},multiprocessors={multiprocessors},shared={shared_memory},\
-         clock={:.0},bandwidth={:.0},cache={},memory=4GiB,",
+         clock={:.0},bandwidth={:.0},cache={},memory=4GiB,integrated={integrated},",
         gpu.clock / 1e6,
         gpu.bandwidth / 1e9,
         gpu.l2_cache,
     );
     let folder = tempfile::tempdir()?;
     Ok(run(&folder.path().join("launches"), &settings, |command| {
-        command.args(["plan::choice::gpu"]).env("APRON_CONFORMANCE", "small")
+        command.args(what).env("APRON_CONFORMANCE", selection)
     })?)
+}
+
+/// What a plan chooses on this model of GPU is launched there, and right.
+fn chooses(gpu: &GpuModel) -> Result<(), Failed> {
+    on_model(gpu, &["plan::choice::gpu"], "small")
+}
+
+/// All of the emulator's selection on this model of GPU.
+fn whole(gpu: &GpuModel) -> Result<(), Failed> {
+    on_model(gpu, &["::gpu", "--skip", "emulated", "--skip", "devices::"], "emulated")
 }
 
 /// A run that must find no error. It writes the kernels that it launches to a file.
@@ -228,6 +258,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-wait:3", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 0", what: "values are wrong" },
     Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 1", what: "values are wrong" },
     Control { sabotage: "missing-wait:11", grid_rows: None, test: "flow::tiles::gpu", who: "pinned, bands of 1 rows", what: "values are wrong" },
+    Control { sabotage: "missing-wait:60,integrated=1", grid_rows: None, test: "flow::splits::gpu", who: "in place, turn", what: "values are wrong" },
     Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture", what: "values are wrong" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "flow::splits::gpu", who: "bands of", what: "values are wrong" },
 ];
@@ -354,6 +385,12 @@ mod survival {
             name: "device_lost",
             settings: "fail=cuMemcpy2DAsync_v2:2:214",
             run: || for_good("uncorrectable ECC error encountered"),
+        },
+        // A copy would fail.
+        Scenario {
+            name: "integrated",
+            settings: "integrated=1,memory=256KiB,fail=cuMemcpy2DAsync_v2:1:999",
+            run: || Ok(job(1000, 900)?),
         },
         Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
         Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },

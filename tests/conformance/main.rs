@@ -149,6 +149,9 @@ fn main() -> ExitCode {
                 && (name.starts_with("emulated::") || name.starts_with("sanitize::"))
         };
         println!("EMULATOR: SKIP ({reason}), {} tests", trials.iter().filter(on_emulator).count());
+    } else if !arguments.list && !arguments.ignored && !arguments.include_ignored {
+        let count = emulated::SMALL.len();
+        println!("SMALL GPUS: SKIP (they take minutes: --ignored emulated::small), {count} tests");
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     #[cfg(feature = "gpu")]
