@@ -14,16 +14,22 @@ pub(super) const DECLINED: Time = Time::start(1e9);
 /// The launches that resolve bytes, if such a share of them is uncertain, without the time of each
 /// result.
 pub(super) fn resolving_launches(problem: &Problem, share: f64) -> Time {
-    /// Launches that find none, those that find some, and one tap of one result: Gaussians of sigma
-    /// 2 to 20, of 64x64 to 2048x2048 u8.
+    /// Launches that find none: Gaussians of sigma 2 to 20, of 64x64 to 2048x2048 u8.
     const NONE: f64 = 3.0;
-    const SOME: f64 = 5.0;
-    const TAP: f64 = 0.003;
     if share == 0.0 {
         return Time::NONE;
     }
     let some = (1e6 * problem.millions() * share).min(1.0);
-    Time::start(NONE + some * (SOME + TAP * problem.taps()))
+    Time::start(NONE) + resolving_one(problem) * some
+}
+
+/// Resolving one result. Threads share the taps of a large window: Gaussians of sigma 2 to 100,
+/// means of 401x401, random taps of 301x301.
+pub(super) fn resolving_one(problem: &Problem) -> Time {
+    const START: f64 = 5.0;
+    const TAP: f64 = 0.003;
+    const SIDE: f64 = 0.25;
+    Time::start(START + (TAP * problem.taps()).min(SIDE * problem.taps().sqrt()))
 }
 
 /// A kernel's time where its measured time `own` includes the resolving of each byte.

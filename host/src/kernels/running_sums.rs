@@ -74,9 +74,9 @@ const HEIGHTS: [u32; 11] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512];
 /// The greatest reach at which one warp has enough results.
 const NEAR: usize = 144;
 
-/// The time of a row that completes no results, relative to a row that does; and the fixed time of
-/// a strip, in such rows.
-const BEFORE: f64 = 0.15;
+/// The time of a row that completes no results, relative to a row that does: of one channel in a
+/// far entry, and of others. Then the fixed time of a strip, in rows that do.
+const BEFORE: [f64; 2] = [0.3, 0.15];
 const BESIDES: f64 = 6.0;
 
 impl Sums {
@@ -122,18 +122,20 @@ impl Sums {
         (values + 3).div_ceil(4 * words(self.warps, self.reach) as usize)
     }
 
-    /// The height of strips that ends soonest, where `slots` strips run at a time; and the rows
-    /// that this takes.
+    /// The height of strips that ends soonest, where `at_once` strips run at a time; and the rows
+    /// that this takes. Means of 31 to 401 columns, 512x512 to 8192x8192.
     fn height(&self, rows: usize, strips: impl Fn(usize) -> f64, at_once: f64) -> (u32, f64) {
-        /// The time of a strip at the image's edge, relative to another. These come first, and the
-        /// others run meanwhile.
-        const EDGE: f64 = 2.5;
-        let each = |height: u32| f64::from(height) + BESIDES + BEFORE * (rows - 1) as f64;
-        let waves = |height: u32| strips(height as usize) / at_once;
-        let cost = |height: u32| each(height) * (waves(height) + 0.3).max(EDGE);
-        let least = HEIGHTS.into_iter().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-        let height = least.expect("there are heights");
-        (height, each(height) * (waves(height).max(1.0) + 0.3))
+        /// Fewer waves than these end no sooner, as strips at the image's edge take longer: of far
+        /// and of near entries. And the waves that their strips take at least.
+        const LEAST: [(f64, f64); 2] = [(1.6, 1.0), (2.5, 1.3)];
+        let (no_sooner, least) = LEAST[usize::from(self.entry.is_near)];
+        let before = BEFORE[usize::from(self.entry.is_near || self.entry.channels > 1)];
+        let each = |height: u32| f64::from(height) + BESIDES + before * (rows - 1) as f64;
+        let waves = |height: u32| strips(height as usize) / at_once + 0.3;
+        let cost = |height: u32| each(height) * waves(height).max(no_sooner);
+        let soonest = HEIGHTS.into_iter().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let height = soonest.expect("there are heights");
+        (height, each(height) * waves(height).max(least))
     }
 
     /// Microseconds on an H200.

@@ -16,7 +16,7 @@ use gpu_kernels::kernels::fourier::lines::{COLUMNS, ROWS};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::lines::{LineEntry, LineKernel, Lines, Marks, Sum};
 
-use super::cost::{DECLINED, LAUNCH, all_by_exact_passes, exact_passes_of};
+use super::cost::{DECLINED, LAUNCH, exact_passes_of, resolving_one};
 use super::prepared::{Kernel, Launcher, Prepared};
 #[cfg(feature = "gpu")]
 use super::prepared::{PassJob, Tiles};
@@ -44,9 +44,8 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
     time: |problem, machine| {
         /// The second launch, and one tile of each pass: 2048x2048 f32.
         const SECOND: Time = Time::start(29.0);
-        /// The launches that resolve bytes, and one tap of one result.
-        const RESOLVE: f64 = 8.0;
-        const TAP: f64 = 0.0012;
+        /// The launches that resolve bytes.
+        const RESOLVE: Time = Time::start(3.0);
         /// The time of bytes, which are resolved in the same pass, and of other types relative to
         /// that of transforms alone: 8192x8192 and 8192x8192x3, sigma 16 to 200.
         const BYTES: f64 = 1.4;
@@ -54,10 +53,7 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         let Ok(passes) = LinePasses::find(problem) else { return DECLINED };
         let (resolving, launches) = match problem.numbers.lines {
             Some(error) if problem.makes_bytes() => {
-                let launches = Time::start(RESOLVE + TAP * problem.taps());
-                let by_passes = all_by_exact_passes(problem);
-                let launches = if launches.us < by_passes.us { launches } else { by_passes };
-                (resolving(problem, error), launches)
+                (resolving(problem, error), RESOLVE + resolving_one(problem))
             }
             _ => (Time::NONE, Time::NONE),
         };
