@@ -1,6 +1,7 @@
 //! For build scripts: compiles a crate of kernels for every tier and writes a table that the
 //! program embeds.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write as _};
@@ -142,15 +143,16 @@ impl Packed {
 /// File name of the table that [`embed`] and [`pack`] write beside the compressed kernels.
 const TABLE: &str = "kernels.rs";
 
-/// The environment variable that says for which GPUs [`embed`] builds: `all`, or `native` for those
-/// of this machine. `all` if it is not set.
+/// The environment variable that says for which GPUs [`embed`] builds: `all`, `native` for those of
+/// this machine, or compute capabilities. `all` if it is not set.
 const GPUS: &str = "APRON_GPUS";
 
 /// Compiles the kernels of `builder` for all [`TIERS`], and assembles them for all [`MACHINES`] if
 /// ptxas is installed. With `APRON_GPUS=native` in the environment, compiles only the lowest tier
-/// and the tiers of this machine's GPUs, and assembles for these GPUs alone. Writes `kernels.rs`
-/// into cargo's `OUT_DIR`: an expression of type `&'static [Tier]`. Tells cargo the inputs of the
-/// table.
+/// and the tiers of this machine's GPUs, and assembles for these GPUs alone, each its own code.
+/// With `APRON_GPUS=75,89`, does the same for GPUs of compute capability 7.5 and 8.9. Writes
+/// `kernels.rs` into cargo's `OUT_DIR`: an expression of type `&'static [Tier]`. Tells cargo the
+/// inputs of the table.
 ///
 /// If the folder of [`KernelBuilder::packed`] exists, copies its table instead and compiles
 /// nothing.
@@ -172,7 +174,11 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     let (tiers, machines) = match env::var(GPUS).as_deref() {
         Err(env::VarError::NotPresent) | Ok("all") => (TIERS.to_vec(), MACHINES.to_vec()),
         Ok("native") => serving(&gpus()),
-        other => return Err(format!("{GPUS} is {other:?}: all or native is needed").into()),
+        given => {
+            let numbers = given.ok().and_then(capabilities);
+            let expected = "all, native, or compute capabilities such as 75,89";
+            serving(&numbers.ok_or_else(|| format!("{GPUS} is {given:?}: {expected} is needed"))?)
+        }
     };
     for input in write_table(builder, &tiers, &machines, &out)? {
         println!("cargo:rerun-if-changed={}", input.display());
@@ -212,16 +218,20 @@ pub fn gpus() -> Vec<u32> {
     text.lines().filter_map(|line| line.trim().replace('.', "").parse().ok()).collect()
 }
 
+/// Compute capabilities that kernels are compiled for, as 10 * major + minor.
+fn capabilities(text: &str) -> Option<Vec<u32>> {
+    let number = |word: &str| word.parse().ok().filter(|&number| number >= TIERS[0]);
+    text.split(',').map(number).collect()
+}
+
 /// The tiers and machines that serve these GPUs. The lowest tier, which every GPU runs, is always
-/// among them.
+/// among them. Each GPU gets machine code of its own.
 fn serving(gpus: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let tiers = TIERS.into_iter().filter(|&tier| {
         tier == TIERS[0] || gpus.iter().any(|&gpu| tier_for(&TIERS, gpu) == Some(tier))
     });
-    let machines = MACHINES.into_iter().filter(|&machine| {
-        gpus.iter().any(|&gpu| machine_for(MACHINES.into_iter(), gpu) == Some(machine))
-    });
-    (tiers.collect(), machines.collect())
+    let machines = gpus.iter().copied().filter(|&gpu| gpu >= TIERS[0]);
+    (tiers.collect(), machines.collect::<BTreeSet<_>>().into_iter().collect())
 }
 
 /// The tier that serves a compute capability.
@@ -496,12 +506,16 @@ mod tests {
         for (gpus, tiers, machines) in [
             (&[][..], &[75][..], &[][..]),
             (&[61], &[75], &[]),
-            (&[75], &[75], &[]),
-            (&[89, 86], &[75], &[80]),
+            (&[75], &[75], &[75]),
+            (&[89, 86, 89], &[75], &[86, 89]),
             (&[90], &[75, 90], &[90]),
-            (&[80, 120], &[75, 90], &[80]),
+            (&[80, 120], &[75, 90], &[80, 120]),
         ] {
             assert_eq!(serving(gpus), (tiers.to_vec(), machines.to_vec()), "{gpus:?}");
+        }
+        assert_eq!(capabilities("75,120"), Some(vec![75, 120]));
+        for wrong in ["", "75,", "8.9", "61", "sm_90", "75 89"] {
+            assert_eq!(capabilities(wrong), None, "{wrong}");
         }
     }
 

@@ -109,7 +109,7 @@ pub struct Info {
     /// Bytes of device memory.
     pub memory: u64,
     /// Whether it is part of a chip with processors, as in a Jetson, and shares their memory.
-    /// Threads then copy pictures to memory that kernels read, and the device copies nothing.
+    /// Threads then copy pictures to memory that kernels read; the device copies pinned ones alone.
     pub integrated: bool,
     /// Bytes of level-2 cache.
     pub l2_cache: u64,
